@@ -39,6 +39,6 @@ def peaks_of(name: str) -> Peaks | None:
 def _listed() -> tuple[tuple[re.Pattern[str], Peaks], ...]:
     text = files("traceconv.analysis").joinpath("device_peaks.toml").read_text("utf-8")
     return tuple(
-        (re.compile(one["name"]), msgspec.convert(one, Peaks))
-        for one in tomllib.loads(text)["device"]
+        (re.compile(device["name"]), msgspec.convert(device, Peaks))
+        for device in tomllib.loads(text)["device"]
     )

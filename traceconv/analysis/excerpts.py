@@ -51,7 +51,7 @@ def excerpts(trace: Trace) -> Excerpts:
 
 def lane(track: Track) -> str:
     """How a viewer shows the way to a track, below its rank."""
-    return " / ".join(part for part in (track.heading, track.group, track.name) if part)
+    return " / ".join(name for name in (track.heading, track.group, track.name) if name)
 
 
 def _slices(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
@@ -66,15 +66,15 @@ def _slices(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
 
 
 def _places(trace: Trace) -> Columns:
-    found = []
-    for what, op in _NOTABLE.items():
+    columns = []
+    for description, op in _NOTABLE.items():
         rows = np.flatnonzero((trace.events.op == op) & (trace.rows_of(Layer.OVERLAP)))
         longest = rows[np.argsort(-trace.events.dur_ns[rows], kind="stable")[:LONGEST_KEPT]]
         if len(longest):
-            found.append({"what": texts([what] * len(longest)), **_slices(trace, longest)})
-    if not found:
+            columns.append({"what": texts([description] * len(longest)), **_slices(trace, longest)})
+    if not columns:
         return NOTHING
-    return {key: np.concatenate([part[key] for part in found]) for key in found[0]}
+    return {key: np.concatenate([excerpt[key] for excerpt in columns]) for key in columns[0]}
 
 
 # -- curves -------------------------------------------------------------------------------
@@ -82,16 +82,18 @@ def _places(trace: Trace) -> Columns:
 
 def _curves(trace: Trace) -> Columns:
     sane = map(_sane, (*_counters(trace), *_queues(trace)))
-    every = sorted((c for c in sane if len(c[4])), key=lambda c: -float(c[4].max()))
-    kept = [(title, unit, axis, *_downsampled(x, y)) for title, unit, axis, x, y in every[:_CURVES]]
-    if not kept:
+    by_height = sorted((c for c in sane if len(c[4])), key=lambda c: -float(c[4].max()))
+    curves = [
+        (title, unit, axis, *_downsampled(x, y)) for title, unit, axis, x, y in by_height[:_CURVES]
+    ]
+    if not curves:
         return NOTHING
-    length = [len(curve[3]) for curve in kept]
-    named = zip(("title", "unit", "axis"), zip(*(c[:3] for c in kept), strict=True), strict=True)
+    length = [len(curve[3]) for curve in curves]
+    labels = zip(("title", "unit", "axis"), zip(*(c[:3] for c in curves), strict=True), strict=True)
     return {
-        **{key: np.repeat(texts(values), length) for key, values in named},
-        "x": np.concatenate([curve[3] for curve in kept]),
-        "y": np.concatenate([curve[4] for curve in kept]),
+        **{key: np.repeat(texts(values), length) for key, values in labels},
+        "x": np.concatenate([curve[3] for curve in curves]),
+        "y": np.concatenate([curve[4] for curve in curves]),
     }
 
 
@@ -106,7 +108,7 @@ def _counters(trace: Trace) -> Iterator[Curve]:
     for number, track in enumerate(trace.tracks):
         if not track.is_counter:
             continue
-        title = " ".join(part for part in (track.group, track.name) if part)
+        title = " ".join(name for name in (track.group, track.name) if name)
         size = track.unit in _BYTES
         if not size and not _QUEUE.search(title):
             continue
@@ -136,8 +138,8 @@ def _downsampled(x: I64, y: F64) -> tuple[I64, F64]:
     if len(x) <= 2 * _BUCKETS:
         return x, y
     border = np.linspace(0, len(x), _BUCKETS + 1).astype(int)
-    kept = {0, len(x) - 1}
+    chosen = {0, len(x) - 1}
     for low, high in zip(border[:-1].tolist(), border[1:].tolist(), strict=True):
-        kept |= {low + int(np.argmin(y[low:high])), low + int(np.argmax(y[low:high]))}
-    rows = np.array(sorted(kept))
+        chosen |= {low + int(np.argmin(y[low:high])), low + int(np.argmax(y[low:high]))}
+    rows = np.array(sorted(chosen))
     return x[rows], y[rows]

@@ -63,7 +63,7 @@ def recorded(trace: Trace) -> Recorded:
     if "flight_recorder" not in trace.capture.reader:
         return Recorded()
     events = trace.events
-    found: list[tuple[_Arguments, str]] = []
+    operations: list[tuple[_Arguments, str]] = []
     for row in np.flatnonzero(trace.rows_of(Layer.COMM)).tolist():
         try:
             facts = _decode(trace.args.raw(int(events.args[row])))
@@ -71,26 +71,26 @@ def recorded(trace: Trace) -> Recorded:
             continue
         if not min(facts.collective_seq_id, facts.p2p_seq_id) >= 0 or _number(facts) > _MOST:
             continue
-        found.append((facts, trace.strings[int(events.name[row])]))
-    found.sort(key=lambda one: one[0].record_id)
+        operations.append((facts, trace.strings[int(events.name[row])]))
+    operations.sort(key=lambda operation: operation[0].record_id)
     groups: dict[tuple[str, str, tuple[int, ...]], int] = {}
     issued: dict[tuple[str, str, str], int] = {}
     stacks: dict[tuple[str, ...], int] = {}
     rows = []
     ended = {
         (_name(f), f.is_p2p, _number(f)): _state(f)
-        for f, name in found
+        for f, name in operations
         if name.partition(":")[2] in _GROUPED
     }
-    for facts, full in found:
+    for facts, full in operations:
         name = full.partition(":")[2] or full
         purpose = str(facts.process_group[1]) if len(facts.process_group) > 1 else ""
-        stated = [int(one) for one in re.findall(r"\d{1,9}", str(facts.members or ""))]
+        stated = [int(digits) for digits in re.findall(r"\d{1,9}", str(facts.members or ""))]
         members = trace.capture.placement.among_all(stated)
         match = _MESSAGE.fullmatch(name)
         sort = 0 if not match else SEND if match[1] == "send" else RECEIVE
-        given, made = _shape(facts)
-        words = (str(match[1]) if match else name, given, made)
+        input_text, output_text = _shape(facts)
+        words = (str(match[1]) if match else name, input_text, output_text)
         state = ended.get((_name(facts), facts.is_p2p, _number(facts)), _state(facts))
         rows.append((
             groups.setdefault((_name(facts), purpose, members), len(groups)),
@@ -98,12 +98,14 @@ def recorded(trace: Trace) -> Recorded:
             stacks.setdefault(tuple(facts.stack), len(stacks)) if facts.stack else -1,
             _number(facts), sort, int(match[3]) if match else -1, state,
         ))  # fmt: skip
-    group, what, stack, number, sort_, peer, state_ = np.array(rows, np.int64).reshape(-1, 7).T
-    first = min((facts.record_id for facts, _ in found), default=1)
+    group, issued_index, stack, number, sort_, peer, state_ = (
+        np.array(rows, np.int64).reshape(-1, 7).T
+    )
+    first_record = min((facts.record_id for facts, _ in operations), default=1)
     return Recorded(
         tuple(groups), tuple(issued), tuple(stacks), group.astype(np.int32),
-        what.astype(np.int32), stack.astype(np.int32), number, sort_.astype(np.int8),
-        peer.astype(np.int32), state_.astype(np.int8), first <= 1,
+        issued_index.astype(np.int32), stack.astype(np.int32), number, sort_.astype(np.int8),
+        peer.astype(np.int32), state_.astype(np.int8), first_record <= 1,
     )  # fmt: skip
 
 
@@ -127,7 +129,7 @@ def _shape(facts: _Arguments) -> Iterator[str]:
         (facts.input_sizes, facts.input_dtypes), (facts.output_sizes, facts.output_dtypes),
     ):  # fmt: skip
         listed = types if isinstance(types, list) else []
-        elements = sorted({str(one) for one in listed}) if sizes and sizes != [[]] else []
+        elements = sorted({str(dtype) for dtype in listed}) if sizes and sizes != [[]] else []
         yield " ".join([str(sizes or []), *elements])
 
 
@@ -187,43 +189,43 @@ class Hang(msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         """The operation in which ranks wait, and which ranks differ."""
-        usual, others = self.sides[0], self.sides[1:]
+        usual, differing = self.sides[0], self.sides[1:]
         waits = "waits" if len(usual.ranks) == 1 else "wait"
-        first = f"hang: {_ranks(usual.ranks)} {waits} in {usual.what}, {self._where}"
+        opening = f"hang: {_ranks(usual.ranks)} {waits} in {usual.what}, {self._where}"
         if self.kind == STUCK:
-            return f"{first}; all members are in it"
+            return f"{opening}; all members are in it"
         if self.kind == UNDECIDED:
             if not self.without_dump:
-                return f"{first}; its members are not recorded"
-            return f"{first}; no dump of {_ranks(self.without_dump)}"
-        said = [
-            f"{_ranks(one.ranks)} {'has' if len(one.ranks) == 1 else 'have'} not issued it"
-            if not one.what
-            else f"{_ranks(one.ranks)} issued {one.what}{self._differs(usual, one)}"
-            for one in others
+                return f"{opening}; its members are not recorded"
+            return f"{opening}; no dump of {_ranks(self.without_dump)}"
+        differences = [
+            f"{_ranks(side.ranks)} {'has' if len(side.ranks) == 1 else 'have'} not issued it"
+            if not side.what
+            else f"{_ranks(side.ranks)} issued {side.what}{self._differs(usual, side)}"
+            for side in differing
         ]  # fmt: skip
-        return "; ".join([first, *said])
+        return "; ".join([opening, *differences])
 
     def _differs(self, usual: Side, other: Side) -> str:
-        parts = [
+        differences = [
             f"{name} {b} instead of {a}"
             for name, a, b in (
                 ("input", usual.input, other.input), ("output", usual.output, other.output)
             )
             if a != b and other.what == usual.what
         ]  # fmt: skip
-        return f" with {', '.join(parts)}" if parts else ""
+        return f" with {', '.join(differences)}" if differences else ""
 
     def lines(self) -> list[str]:
         """The line, the stacks recorded, and other groups that hang."""
-        found = [self.line()]
-        for one in self.sides:
-            if one.stack:
-                frames = " < ".join(one.stack[:_SHOWN]) + " < ..." * (len(one.stack) > _SHOWN)
-                found.append(f"{_ranks(one.ranks[:1])} issued it in {frames}")
+        texts = [self.line()]
+        for side in self.sides:
+            if side.stack:
+                frames = " < ".join(side.stack[:_SHOWN]) + " < ..." * (len(side.stack) > _SHOWN)
+                texts.append(f"{_ranks(side.ranks[:1])} issued it in {frames}")
         if self.without_dump and self.kind != UNDECIDED:
-            found.append(f"note: no dump of {_ranks(self.without_dump)}")
-        return found + [one.line().replace("hang:", "also:", 1) for one in self.also]
+            texts.append(f"note: no dump of {_ranks(self.without_dump)}")
+        return texts + [problem.line().replace("hang:", "also:", 1) for problem in self.also]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -235,11 +237,15 @@ class Hang(msgspec.Struct, frozen=True):
             "members": list(self.members),
             "operation": self.number,
             "sides": [
-                {**msgspec.structs.asdict(one), "ranks": list(one.ranks), "stack": list(one.stack)}
-                for one in self.sides
+                {
+                    **msgspec.structs.asdict(side),
+                    "ranks": list(side.ranks),
+                    "stack": list(side.stack),
+                }
+                for side in self.sides
             ],
             "ranks_without_dump": list(self.without_dump),
-            "also": [one.as_dict() for one in self.also],
+            "also": [problem.as_dict() for problem in self.also],
         }
 
 
@@ -247,37 +253,45 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) != 1)} {format_ranges(ranks)}"
 
 
-def hang(every: Mapping[int, Recorded]) -> Hang | None:
+def hang(recorded_by_rank: Mapping[int, Recorded]) -> Hang | None:
     """Why the job hangs; None if no rank waits in an operation that its dump holds.
 
     Args:
-        every: the operations of each rank.
+        recorded_by_rank: the operations of each rank.
 
     Of several groups that hang, the first is one whose missing ranks wait in no other.
     """
-    dumps = {rank: one for rank, one in every.items() if len(one)}
+    dumps = {rank: dump for rank, dump in recorded_by_rank.items() if len(dump)}
     groups: dict[tuple[str, tuple[int, ...]], dict[int, int]] = defaultdict(dict)
     purposes: dict[tuple[str, tuple[int, ...]], str] = {}
     for rank, dump in dumps.items():
-        for at, (name, purpose, members) in enumerate(dump.groups):
-            groups[name, members][rank] = at
+        for group_index, (name, purpose, members) in enumerate(dump.groups):
+            groups[name, members][rank] = group_index
             purposes[name, members] = purpose
-    found = []
+    problems = []
     for (name, members), held in sorted(groups.items()):
-        one = _Group(name, purposes[name, members], members, held, dumps)
-        found += [problem for problem in (one.collectives(), one.messages()) if problem]
+        recorded_group = _Group(name, purposes[name, members], members, held, dumps)
+        problems += [
+            problem
+            for problem in (recorded_group.collectives(), recorded_group.messages())
+            if problem
+        ]
     waiting = Counter(
-        rank for one in found for side in one.sides if side.what for rank in set(side.ranks)
+        rank
+        for problem in problems
+        for side in problem.sides
+        if side.what
+        for rank in set(side.ranks)
     )
 
-    def order(one: Hang) -> tuple[int, int]:
-        behind = [rank for side in one.sides if not side.what for rank in side.ranks]
+    def order(problem: Hang) -> tuple[int, int]:
+        behind = [rank for side in problem.sides if not side.what for rank in side.ranks]
         elsewhere = any(waiting[rank] for rank in behind)
         kinds = (DIFFERENT, MISSING, UNDECIDED, STUCK)
-        return kinds.index(one.kind) + 2 * elsewhere, one.number
+        return kinds.index(problem.kind) + 2 * elsewhere, problem.number
 
-    found.sort(key=order)
-    return msgspec.structs.replace(found[0], also=tuple(found[1:])) if found else None
+    problems.sort(key=order)
+    return msgspec.structs.replace(problems[0], also=tuple(problems[1:])) if problems else None
 
 
 class _Group:
@@ -294,8 +308,8 @@ class _Group:
 
     def _rows(self, rank: int, message: bool) -> I64:
         dump = self.dumps[rank]
-        mine = dump.group == self.held.get(rank, -1)
-        return np.flatnonzero(mine & ((dump.message > 0) == message))
+        in_group = dump.group == self.held.get(rank, -1)
+        return np.flatnonzero(in_group & ((dump.message > 0) == message))
 
     def _hang(self, kind: str, number: int, sides: Sequence[Side]) -> Hang:
         return Hang(kind, self.name, self.purpose, self.members, number, tuple(sides), self.without)
@@ -305,24 +319,27 @@ class _Group:
         rows = {rank: self._rows(rank, message=False) for rank in self.dumps}
         numbers = {rank: self.dumps[rank].number[rows[rank]] for rank in rows}
         states = {rank: self.dumps[rank].state[rows[rank]] for rank in rows}
-        first, last, stuck = 0, 2**62, 2**62
-        for rank, known in numbers.items():
-            if len(known):
-                first, last = max(first, int(known.min())), min(last, int(known.max()))
-                waits = known[states[rank] < COMPLETED]
+        low, high, stuck = 0, 2**62, 2**62
+        for rank, numbers_of_rank in numbers.items():
+            if len(numbers_of_rank):
+                low, high = (
+                    max(low, int(numbers_of_rank.min())),
+                    min(high, int(numbers_of_rank.max())),
+                )
+                waits = numbers_of_rank[states[rank] < COMPLETED]
                 stuck = min(stuck, int(waits.min(initial=2**62)))
             elif self.dumps[rank].whole:  # it has issued none
-                last = 0
+                high = 0
         if stuck == 2**62:
             return None
-        number = self._different(rows, numbers, first, min(stuck, last))
+        number = self._different(rows, numbers, low, min(stuck, high))
         if number is None:
-            number = min(stuck, max(last + 1, first))
+            number = min(stuck, max(high + 1, low))
         sides = self._sides(rows, numbers, number)
-        absent = [rank for one in sides if not one.what for rank in one.ranks]
-        if sum(bool(one.what) for one in sides) > 1:
+        absent = [rank for side in sides if not side.what for rank in side.ranks]
+        if sum(bool(side.what) for side in sides) > 1:
             return self._hang(DIFFERENT, number, sides)
-        if not any(one.what and one.state != STATES[COMPLETED] for one in sides):
+        if not any(side.what and side.state != STATES[COMPLETED] for side in sides):
             return None
         if absent:
             return self._hang(MISSING, number, sides)
@@ -330,33 +347,36 @@ class _Group:
         return self._hang(STUCK if decided else UNDECIDED, number, sides)
 
     def _different(
-        self, rows: Mapping[int, I64], numbers: Mapping[int, I64], first: int, last: int
+        self, rows: Mapping[int, I64], numbers: Mapping[int, I64], low: int, high: int
     ) -> int | None:
         """The first number at which operations differ, if all dumps hold it."""
         kinds: dict[Any, int] = {}
         base: tuple[I64, I64] | None = None
-        worst = last + 1
-        for rank, own in rows.items():
-            known = numbers[rank]
-            inside = (known >= first) & (known <= last)
+        worst = high + 1
+        for rank, rows_of_rank in rows.items():
+            numbers_of_rank = numbers[rank]
+            inside = (numbers_of_rank >= low) & (numbers_of_rank <= high)
             dump = self.dumps[rank]
             code = np.array(
-                [kinds.setdefault(_compared(one), len(kinds)) for one in dump.issued], np.int64
+                [kinds.setdefault(_compared(operation), len(kinds)) for operation in dump.issued],
+                np.int64,
             )
             # operations issued together share a number: their codes are one
-            number, begin = np.unique(known[inside], return_index=True)
-            codes = code[dump.what[own[inside]]]
-            place = np.arange(len(codes)) - np.repeat(begin, np.diff(np.append(begin, len(codes))))
+            number, begin = np.unique(numbers_of_rank[inside], return_index=True)
+            codes = code[dump.what[rows_of_rank[inside]]]
+            position = np.arange(len(codes)) - np.repeat(
+                begin, np.diff(np.append(begin, len(codes)))
+            )
             mixed = (
-                np.add.reduceat((codes + 1) * _FACTOR ** (place % 3), begin)
+                np.add.reduceat((codes + 1) * _FACTOR ** (position % 3), begin)
                 if len(begin)
                 else codes
             )
             base = (number, mixed) if base is None else base
-            _, mine, its = np.intersect1d(number, base[0], return_indices=True)
-            off = number[mine][mixed[mine] != base[1][its]]
+            _, own_index, its = np.intersect1d(number, base[0], return_indices=True)
+            off = number[own_index][mixed[own_index] != base[1][its]]
             worst = min(worst, int(off.min(initial=worst)))
-        return worst if worst <= last else None
+        return worst if worst <= high else None
 
     def _sides(
         self, rows: Mapping[int, I64], numbers: Mapping[int, I64], number: int
@@ -367,13 +387,13 @@ class _Group:
         states: dict[tuple[str, ...], int] = {}
         stacks: dict[tuple[str, ...], tuple[str, ...]] = {}
         for rank, dump in self.dumps.items():
-            own = rows[rank][numbers[rank] == number]
-            if len(own):
-                issued = [dump.issued[i] for i in dump.what[own].tolist()]
-                key = tuple(word for one in issued for word in _compared(one))
-                shown.setdefault(key, issued[-1] if len(issued) < 2 else _together(issued))
-                states[key] = max(states.get(key, 0), int(dump.state[own].max()))
-                stack = int(dump.stack[own].max())
+            rows_at_number = rows[rank][numbers[rank] == number]
+            if len(rows_at_number):
+                issued = [dump.issued[i] for i in dump.what[rows_at_number].tolist()]
+                key = tuple(word for operation in issued for word in _compared(operation))
+                shown.setdefault(key, issued[-1] if len(issued) < 2 else _joint_texts(issued))
+                states[key] = max(states.get(key, 0), int(dump.state[rows_at_number].max()))
+                stack = int(dump.stack[rows_at_number].max())
                 if stack >= 0:
                     stacks.setdefault(key, dump.stacks[stack])
             elif (len(numbers[rank]) and number <= numbers[rank].max()) or (
@@ -394,29 +414,33 @@ class _Group:
         """The first message that does not end, and what its other side did."""
         sent: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for rank, dump in self.dumps.items():
-            own = self._rows(rank, message=True)
-            if not (dump.state[own] < COMPLETED).any():
-                own = own if dump.whole else own[:0]
-            for row in own.tolist():
+            message_rows = self._rows(rank, message=True)
+            if not (dump.state[message_rows] < COMPLETED).any():
+                message_rows = message_rows if dump.whole else message_rows[:0]
+            for row in message_rows.tolist():
                 peer = int(dump.peer[row])
                 if 0 <= peer < len(self.members):
                     sent[rank, self.members[peer], int(dump.message[row])].append(row)
         for (rank, peer, sort), rows in sorted(sent.items()):
-            dump, other = self.dumps[rank], self.dumps.get(peer)
-            theirs = sent.get((peer, rank, SEND + RECEIVE - sort), [])
-            if other is None or not (dump.whole and other.whole):  # the last ones are compared
+            dump, peer_dump = self.dumps[rank], self.dumps.get(peer)
+            peer_rows = sent.get((peer, rank, SEND + RECEIVE - sort), [])
+            if peer_dump is None or not (
+                dump.whole and peer_dump.whole
+            ):  # the last ones are compared
                 rows = [row for row in rows if dump.state[row] < COMPLETED]
-                theirs = [row for row in theirs if other and other.state[row] < COMPLETED]
-            for at, row in enumerate(rows):
+                peer_rows = [
+                    row for row in peer_rows if peer_dump and peer_dump.state[row] < COMPLETED
+                ]
+            for position, row in enumerate(rows):
                 if dump.state[row] == COMPLETED:
                     continue
                 side = _of_message(dump, row, rank)
                 number = int(dump.number[row])
-                if other is None:
+                if peer_dump is None:
                     return self._hang(UNDECIDED, number, [side])
-                if at >= len(theirs):
+                if position >= len(peer_rows):
                     return self._hang(MISSING, number, [side, Side((peer,))])
-                answer = _of_message(other, theirs[at], peer)
+                answer = _of_message(peer_dump, peer_rows[position], peer)
                 ends = (side.input, answer.output) if sort == SEND else (side.output, answer.input)
                 if ends[0] != ends[1]:
                     return self._hang(DIFFERENT, number, [side, answer])
@@ -432,18 +456,18 @@ def _of_message(dump: Recorded, row: int, rank: int) -> Side:
     return Side((rank,), *words, state, dump.stacks[stack] if stack >= 0 else ())
 
 
-def _together(issued: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
+def _joint_texts(issued: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
     names = [name for name, _, _ in issued]
     return " + ".join(names), " ".join(i for _, i, _ in issued), " ".join(o for *_, o in issued)
 
 
 def _compared(issued: tuple[str, str, str]) -> tuple[str, str, str]:
     """The part of an operation that has to be equal on all ranks."""
-    name, given, made = issued
+    name, input_text, output_text = issued
     kind = kind_of(name)
     uneven = name.endswith("_v") or "_v_" in name
     return (
         name,
-        "" if uneven or kind in _UNEVEN_INPUT else given,
-        "" if uneven or kind in _UNEVEN_OUTPUT else made,
+        "" if uneven or kind in _UNEVEN_INPUT else input_text,
+        "" if uneven or kind in _UNEVEN_OUTPUT else output_text,
     )

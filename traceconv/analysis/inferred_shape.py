@@ -70,25 +70,26 @@ def job_shape(summaries: Iterable[RankSummary]) -> JobShape:
 
     Only summaries with collectives can tell what is not stated.
     """
-    every = sorted(summaries, key=lambda one: one.rank)
-    stated = stated_shape(every)
-    known = {axis.name for axis in stated.axes if axis.origin is Origin.RECORDED}
-    if known & {REPLICATE, SHARD}:  # which of them reduces is not all of data parallelism
-        known.add(DATA)
-    inferred = [one for one in _inferred(every) if one[0].name not in known]
+    by_rank = sorted(summaries, key=lambda summary: summary.rank)
+    recorded = stated_shape(by_rank)
+    recorded_names = {axis.name for axis in recorded.axes if axis.origin is Origin.RECORDED}
+    if recorded_names & {REPLICATE, SHARD}:  # which of them reduces is not all of data parallelism
+        recorded_names.add(DATA)
+    inferred = [column for column in _inferred(by_rank) if column[0].name not in recorded_names]
     if not inferred:
-        return stated
+        return recorded
     names = {axis.name for axis, _ in inferred}
-    columns = zip(stated.axes, stated.places, strict=True)
-    kept = [(axis, places) for axis, places in columns if axis.name not in names]
-    return shape_of(stated.captured, [*kept, *inferred])
+    columns = zip(recorded.axes, recorded.places, strict=True)
+    kept_columns = [(axis, places) for axis, places in columns if axis.name not in names]
+    return shape_of(recorded.captured, [*kept_columns, *inferred])
 
 
 def stated_shape(summaries: Iterable[RankSummary]) -> JobShape:
     """The coordinates of the ranks in the job, as their captures state them."""
-    every = list(summaries)
+    listed = list(summaries)
     return recorded_shape(
-        {one.rank: one.placement for one in every}, {one.rank: one.host for one in every}
+        {summary.rank: summary.placement for summary in listed},
+        {summary.rank: summary.host for summary in listed},
     )
 
 
@@ -124,14 +125,14 @@ class _Traffic(msgspec.Struct, frozen=True):
 
     def of(self, *names: str) -> Mask:
         """Operations of these kinds."""
-        rows: Mask = np.isin(self.kind, [i for i, one in enumerate(self.kinds) if one in names])
+        rows: Mask = np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in names])
         return rows
 
     @property
     def is_slight(self) -> bool:
         """Whether it moves a few numbers."""
-        known = (self.size >= 0) & (self.size <= SLIGHT_BYTES)
-        return bool(known.all()) and len(known) <= SLIGHT_OPERATIONS * self.steps
+        is_small = (self.size >= 0) & (self.size <= SLIGHT_BYTES)
+        return bool(is_small.all()) and len(is_small) <= SLIGHT_OPERATIONS * self.steps
 
     @property
     def is_messages(self) -> bool:
@@ -151,10 +152,10 @@ class _Traffic(msgspec.Struct, frozen=True):
         rows, late = self.of("allreduce"), gradients.of(*_REDUCTIONS)
         if not rows.all() or self.size.min() <= 0:
             return False
-        _, same = np.unique(self.size, return_counts=True)
+        _, counts = np.unique(self.size, return_counts=True)
         if (
             self.place.min() >= EARLIEST_REDUCTION
-            or same.max() < OF_ONE_SIZE * len(rows)
+            or counts.max() < OF_ONE_SIZE * len(rows)
             or len(rows) < TIMES_AS_MANY * late.sum()
         ):
             return False
@@ -169,37 +170,40 @@ class _Traffic(msgspec.Struct, frozen=True):
         )
 
 
-def _inferred(every: Sequence[RankSummary]) -> list[tuple[Axis, list[int]]]:
+def _inferred(summaries: Sequence[RankSummary]) -> list[tuple[Axis, list[int]]]:
     """The axes that groups determine."""
-    members = _members([one.collectives for one in every])
-    if len(every) < 2 or not members or not all(one.replay.marked for one in every):
+    members = _members([summary.collectives for summary in summaries])
+    if len(summaries) < 2 or not members or not all(summary.replay.marked for summary in summaries):
         return []
-    ranks = [one.rank for one in every]
-    traffic = [_by_members(one.collectives, members) for one in every]
-    found = _data_and_tensor(traffic, ranks)
-    chains = _chains(every, members)
-    stages = _one_each([[group for group in chains if rank in group] for rank in ranks], ranks)
-    if found and not stages:
-        alone = [[group for group, one in of.items() if one.is_messages] for of in traffic]
-        stages = _one_each(alone, ranks)
-        stages = stages if stages and _apart(stages, traffic) else None
+    ranks = [summary.rank for summary in summaries]
+    traffic = [_by_members(summary.collectives, members) for summary in summaries]
+    by_axis = _data_and_tensor(traffic, ranks)
+    chains = _chains(summaries, members)
+    stages = _only_groups([[group for group in chains if rank in group] for rank in ranks], ranks)
+    if by_axis and not stages:
+        alone = [
+            [group for group, group_traffic in groups_of_rank.items() if group_traffic.is_messages]
+            for groups_of_rank in traffic
+        ]
+        stages = _only_groups(alone, ranks)
+        stages = stages if stages and _share_one_group(stages, traffic) else None
     if stages:
-        found[STAGE] = stages
-    return [_axis(name, groups, ranks) for name, groups in found.items()]
+        by_axis[STAGE] = stages
+    return [_axis(name, groups, ranks) for name, groups in by_axis.items()]
 
 
-def _chains(every: Sequence[RankSummary], members: Mapping[str, _Members]) -> set[_Members]:
+def _chains(summaries: Sequence[RankSummary], members: Mapping[str, _Members]) -> set[_Members]:
     """Groups whose ranks exchange messages with their neighbours, from the first to the last."""
-    known = {one.rank: one.collectives for one in every}
+    records = {summary.rank: summary.collectives for summary in summaries}
     pairs: dict[_Members, set[tuple[int, int]]] = {}
-    for sender, row, receiver, _ in messages(known).tolist():
-        group = members[known[sender].groups[known[sender].group[row]].key]
+    for sender, row, receiver, _ in messages(records).tolist():
+        group = members[records[sender].groups[records[sender].group[row]].key]
         if {sender, receiver} <= set(group):
-            at = sorted((group.index(sender), group.index(receiver)))
-            pairs.setdefault(group, set()).add((at[0], at[1]))
+            positions = sorted((group.index(sender), group.index(receiver)))
+            pairs.setdefault(group, set()).add((positions[0], positions[1]))
     return {
-        group for group, found in pairs.items()
-        if len(group) > 2 and found == {(i, i + 1) for i in range(len(group) - 1)}
+        group for group, exchanged in pairs.items()
+        if len(group) > 2 and exchanged == {(i, i + 1) for i in range(len(group) - 1)}
     }  # fmt: skip
 
 
@@ -207,23 +211,28 @@ def _data_and_tensor(
     traffic: Sequence[Mapping[_Members, _Traffic]], ranks: Sequence[int]
 ) -> dict[str, list[_Members]]:
     """The groups of each rank along ``dp`` and along ``tp``."""
-    gradients = _one_each(
-        [[group for group, one in of.items() if one.reduces_late and _begun_by_others(group, of)]
-         for of in traffic], ranks
+    gradients = _only_groups(
+        [[group for group, group_traffic in groups_of_rank.items()
+          if group_traffic.reduces_late and _others_begin_early(group, groups_of_rank)]
+         for groups_of_rank in traffic], ranks
     )  # fmt: skip
-    if gradients is None or not _apart(gradients, traffic):
+    if gradients is None or not _share_one_group(gradients, traffic):
         return {}
     beside = [
-        [group for group, one in of.items() if group != mine and one.of(*_SHARING).any()]
-        for of, mine in zip(traffic, gradients, strict=True)
+        [
+            group
+            for group, group_traffic in groups_of_rank.items()
+            if group != own_group and group_traffic.of(*_SHARING).any()
+        ]
+        for groups_of_rank, own_group in zip(traffic, gradients, strict=True)
     ]
     if not all(
-        of[group].goes_on_beside(of[mine])
-        for groups, of, mine in zip(beside, traffic, gradients, strict=True)
+        groups_of_rank[group].goes_on_beside(groups_of_rank[own_group])
+        for groups, groups_of_rank, own_group in zip(beside, traffic, gradients, strict=True)
         for group in groups
     ):
         return {}
-    tensor = _one_each(beside, ranks)
+    tensor = _only_groups(beside, ranks)
     return {DATA: gradients, "tp": tensor} if tensor else {DATA: gradients}
 
 
@@ -232,7 +241,7 @@ def _axis(name: str, groups: Sequence[_Members], ranks: Sequence[int]) -> tuple[
     return Axis(name, len(groups[0]), Origin.INFERRED, "from groups"), column
 
 
-def _members(every: Sequence[CollectiveRecords]) -> dict[str, _Members]:
+def _members(records: Sequence[CollectiveRecords]) -> dict[str, _Members]:
     """Who is in each group: as its arguments list them, or all its ranks if all have captures.
 
     Empty if that is unknown for a group, or if lanes represent groups.
@@ -240,78 +249,95 @@ def _members(every: Sequence[CollectiveRecords]) -> dict[str, _Members]:
     captured: dict[str, list[int]] = {}
     size: dict[str, int] = {}
     listed: dict[str, _Members] = {}
-    for one in every:
-        for group in one.groups:
+    for rank_records in records:
+        for group in rank_records.groups:
             if not group.named:
                 return {}
-            captured.setdefault(group.key, []).append(one.rank)
+            captured.setdefault(group.key, []).append(rank_records.rank)
             size[group.key] = max(size.get(group.key, UNKNOWN), group.size)
             listed[group.key] = group.members
-    found: dict[str, _Members] = {}
+    members_by_key: dict[str, _Members] = {}
     for key, ranks in captured.items():
         members = listed[key] or tuple(sorted(ranks))
-        whole = len(set(members)) == len(members) and set(ranks) <= set(members)
+        is_complete = len(set(members)) == len(members) and set(ranks) <= set(members)
         sizes = (len(members), UNKNOWN) if listed[key] else (len(members),)
-        if not whole or size[key] not in sizes:
+        if not is_complete or size[key] not in sizes:
             return {}
-        found[key] = members
-    return found
+        members_by_key[key] = members
+    return members_by_key
 
 
 def _by_members(
-    known: CollectiveRecords, members: Mapping[str, _Members]
+    records: CollectiveRecords, members: Mapping[str, _Members]
 ) -> dict[_Members, _Traffic]:
     """The traffic of one rank in its steps that follow another one, without the last: a capture may
     hold a part of it.
     """
-    every = np.unique(known.step[known.step >= 0])
-    steps = every[1:-1][np.diff(every[:-1]) == 1]
-    place = np.zeros(len(known))
+    all_steps = np.unique(records.step[records.step >= 0])
+    steps = all_steps[1:-1][np.diff(all_steps[:-1]) == 1]
+    relative_start = np.zeros(len(records))
     for step in steps.tolist():
-        rows = known.step == step
-        before, last = (int(known.end_ns[known.step == n].max()) for n in (step - 1, step))
-        place[rows] = (known.start_ns[rows] - before) / max(last - before, 1)
-    found = {}
-    whole = np.isin(known.step, steps)
-    of_group = [members[group.key] for group in known.groups]
+        rows = records.step == step
+        before, step_end = (int(records.end_ns[records.step == n].max()) for n in (step - 1, step))
+        relative_start[rows] = (records.start_ns[rows] - before) / max(step_end - before, 1)
+    traffic = {}
+    in_steps = np.isin(records.step, steps)
+    of_group = [members[group.key] for group in records.groups]
     for group in dict.fromkeys(of_group):
-        same = [i for i, one in enumerate(of_group) if one == group]
-        rows = whole & np.isin(known.group, same)
+        indices = [i for i, other_group in enumerate(of_group) if other_group == group]
+        rows = in_steps & np.isin(records.group, indices)
         if len(group) > 1 and rows.any():
-            columns = (known.kind[rows], known.size[rows], known.step[rows], place[rows])
-            found[group] = _Traffic(known.kinds, *columns, len(steps))
-    return {group: one for group, one in found.items() if not one.is_slight}
+            columns = (
+                records.kind[rows],
+                records.size[rows],
+                records.step[rows],
+                relative_start[rows],
+            )
+            traffic[group] = _Traffic(records.kinds, *columns, len(steps))
+    return {
+        group: group_traffic
+        for group, group_traffic in traffic.items()
+        if not group_traffic.is_slight
+    }
 
 
-def _one_each(groups: Sequence[Sequence[_Members]], ranks: Sequence[int]) -> list[_Members] | None:
+def _only_groups(
+    groups: Sequence[Sequence[_Members]], ranks: Sequence[int]
+) -> list[_Members] | None:
     """The group of each rank; None if some rank has none or several, captured members of a group
     have others, or they differ in size.
     """
     if any(len(of_rank) != 1 for of_rank in groups):
         return None
-    found = [of_rank[0] for of_rank in groups]
-    by_rank = dict(zip(ranks, found, strict=True))
-    agreed = all(by_rank.get(member, group) == group for group in found for member in group)
-    return found if agreed and len({len(group) for group in found}) == 1 else None
+    groups_of_ranks = [of_rank[0] for of_rank in groups]
+    by_rank = dict(zip(ranks, groups_of_ranks, strict=True))
+    agreed = all(
+        by_rank.get(member, group) == group for group in groups_of_ranks for member in group
+    )
+    return (
+        groups_of_ranks if agreed and len({len(group) for group in groups_of_ranks}) == 1 else None
+    )
 
 
-def _begun_by_others(group: _Members, traffic: Mapping[_Members, _Traffic]) -> bool:
+def _others_begin_early(group: _Members, traffic: Mapping[_Members, _Traffic]) -> bool:
     """Whether there is communication of other groups early in every step: else a step may begin
     with a pause, and nothing is late in it.
     """
     early: set[int] = set()
-    for other, one in traffic.items():
-        if other != group:
-            early.update(one.step[one.place < EARLIEST_REDUCTION].tolist())
+    for other_group, other_traffic in traffic.items():
+        if other_group != group:
+            early.update(other_traffic.step[other_traffic.place < EARLIEST_REDUCTION].tolist())
     return len(early) == traffic[group].steps
 
 
-def _apart(groups: Sequence[_Members], traffic: Sequence[Mapping[_Members, _Traffic]]) -> bool:
+def _share_one_group(
+    groups: Sequence[_Members], traffic: Sequence[Mapping[_Members, _Traffic]]
+) -> bool:
     """Whether the ranks of each group have no other group with each other."""
     return not any(
-        other != group and len(set(other) & set(group)) > 1
-        for group, of in zip(groups, traffic, strict=True)
-        for other in of
+        other_group != group and len(set(other_group) & set(group)) > 1
+        for group, traffic_of_rank in zip(groups, traffic, strict=True)
+        for other_group in traffic_of_rank
     )
 
 
@@ -324,33 +350,33 @@ class _Sets:
     def __init__(self) -> None:
         self._parent: dict[int, int] = {}
 
-    def of(self, one: int) -> int:
-        while (up := self._parent.get(one, one)) != one:
-            self._parent[one] = self._parent.get(up, up)
-            one = up
-        return one
+    def of(self, item: int) -> int:
+        while (up := self._parent.get(item, item)) != item:
+            self._parent[item] = self._parent.get(up, up)
+            item = up
+        return item
 
-    def join(self, many: Sequence[int]) -> None:
-        for other in many[1:]:
-            a, b = sorted((self.of(many[0]), self.of(other)))
+    def join(self, items: Sequence[int]) -> None:
+        for item in items[1:]:
+            a, b = sorted((self.of(items[0]), self.of(item)))
             self._parent[b] = a
 
 
-def _connected(every: Sequence[RankSummary]) -> list[list[int]]:
+def _connected(summaries: Sequence[RankSummary]) -> list[list[int]]:
     """Stages by what ranks communicate: those that exchange messages are in different ones, and a
     group with two of them spans stages; other groups are within one."""
     members: dict[str, list[int]] = {}
     size: dict[str, int] = {}
-    named: dict[str, bool] = {}
+    is_named: dict[str, bool] = {}
     sending: set[str] = set()
-    world = max((one.world_size for one in every), default=-1)
-    for one in every:
-        known = one.collectives
-        sent = set(known.group[known.messages].tolist())
-        for index, group in enumerate(known.groups):
-            members.setdefault(group.key, []).append(one.rank)
+    world = max((summary.world_size for summary in summaries), default=-1)
+    for summary in summaries:
+        records = summary.collectives
+        sent = set(records.group[records.messages].tolist())
+        for index, group in enumerate(records.groups):
+            members.setdefault(group.key, []).append(summary.rank)
             size[group.key] = max(size.get(group.key, -1), group.size)
-            named[group.key] = group.named
+            is_named[group.key] = group.named
             if index in sent:
                 sending.add(group.key)
     pipelines = _Sets()
@@ -359,10 +385,10 @@ def _connected(every: Sequence[RankSummary]) -> list[list[int]]:
     stages = _Sets()
     for key, ranks in members.items():
         apart = len({pipelines.of(rank) for rank in ranks}) == len(ranks)
-        across = bool(sending) and (size[key] == world > 0 or not named[key])
+        across = bool(sending) and (size[key] == world > 0 or not is_named[key])
         if key not in sending and apart and not across:
             stages.join(ranks)
-    found: dict[int, list[int]] = {}
-    for one in every:
-        found.setdefault(stages.of(one.rank), []).append(one.rank)
-    return list(found.values())
+    stages_found: dict[int, list[int]] = {}
+    for summary in summaries:
+        stages_found.setdefault(stages.of(summary.rank), []).append(summary.rank)
+    return list(stages_found.values())

@@ -46,7 +46,7 @@ def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losse
     if not len(steps):
         return Losses() if overlap is None else _of_capture(overlap, devices)
     waits = steps.input_wait_ns
-    known, computing, exposed, free = (
+    known_ns, computing, exposed, free = (
         int(column.sum())
         for column in (steps.known_ns, steps.computing_ns, steps.not_overlapped_ns, steps.free_ns)
     )
@@ -55,10 +55,10 @@ def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losse
     return Losses(
         steps=len(steps),
         per_step=bool((steps.source != StepSource.WHOLE_RANGE).all()),
-        known_ns=known,
+        known_ns=known_ns,
         computing_ns=computing,
         exposed_ns=exposed,
-        copies_ns=known
+        copies_ns=known_ns
         - computing
         - exposed
         - free
@@ -73,46 +73,46 @@ def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losse
     )
 
 
-def stated_losses(stated: Columns, rank: int) -> dict[int, Losses]:
+def stated_losses(columns: Columns, rank: int) -> dict[int, Losses]:
     """The losses in the profiler's own table of steps, for every rank that it names.
 
     Args:
-        stated: columns of the table "overlap" of steps that only such a table knows; {} if none.
+        columns: columns of the table "overlap" of steps that only such a table knows; {} if none.
         rank:   whose they are where the table names no ranks.
     """
-    if not stated:
+    if not columns:
         return {}
-    of = stated.get(RANK, np.full(len(stated["step"]), rank, np.int64))
-    found = {}
-    for one in np.unique(of).tolist():
-        rows = {name: column[of == one] for name, column in stated.items()}
+    rank_column = columns.get(RANK, np.full(len(columns["step"]), rank, np.int64))
+    by_rank = {}
+    for owner in np.unique(rank_column).tolist():
+        rows = {name: column[rank_column == owner] for name, column in columns.items()}
         waits = rows["input_wait_ns"]
-        known, computing, exposed, free = (
+        known_ns, computing, exposed, free = (
             int(rows[name].sum())
             for name in ("known_ns", "computing_ns", "not_overlapped_ns", "free_ns")
         )
-        found[one] = Losses(
+        by_rank[owner] = Losses(
             steps=len(waits),
             per_step=bool((rows["step"] != ABSENT).all()),
-            known_ns=known,
+            known_ns=known_ns,
             computing_ns=computing,
             exposed_ns=exposed,
-            copies_ns=known - computing - exposed - free,
+            copies_ns=known_ns - computing - exposed - free,
             free_ns=free,
             input_ns=int(waits[waits != ABSENT].sum()) if (waits != ABSENT).any() else UNKNOWN,
             input_steps=int(np.count_nonzero(waits != ABSENT)),
             source=rows["source"][0],
         )
-    return found
+    return by_rank
 
 
 def _of_capture(overlap: OverlapSums, devices: int) -> Losses:
     sums = overlap.sums_ns
     if not sums.computing:
         return Losses()
-    rest = sums.known - sums.computing - sums.not_overlapped - sums.unclassified - overlap.idle_ns
+    copies = sums.known - sums.computing - sums.not_overlapped - sums.unclassified - overlap.idle_ns
     return Losses(int(sums.known > 0), False, sums.known, sums.computing, sums.not_overlapped,
-                  rest, overlap.idle_ns, devices=devices)  # fmt: skip
+                  copies, overlap.idle_ns, devices=devices)  # fmt: skip
 
 
 def waiting_for_input(input_ns: I64, known_ns: I64) -> NDArray[np.bool_]:
@@ -125,14 +125,16 @@ def waiting_for_input(input_ns: I64, known_ns: I64) -> NDArray[np.bool_]:
 # -- of all ranks -------------------------------------------------------------------------
 
 
-def of_all(each: Iterable[Mapping[int, Losses]]) -> dict[int, Losses]:
+def of_all(sources: Iterable[Mapping[int, Losses]]) -> dict[int, Losses]:
     """The losses of every rank: measured ones, else those that its files state."""
-    found: dict[int, Losses] = {}
-    for known in each:
-        for rank, one in known.items():
-            if rank not in found or (found[rank].source and one.steps and not one.source):
-                found[rank] = one
-    return found
+    by_rank: dict[int, Losses] = {}
+    for source in sources:
+        for rank, rank_losses in source.items():
+            if rank not in by_rank or (
+                by_rank[rank].source and rank_losses.steps and not rank_losses.source
+            ):
+                by_rank[rank] = rank_losses
+    return by_rank
 
 
 class Late(msgspec.Struct, frozen=True):
@@ -173,35 +175,40 @@ class Loss(msgspec.Struct, frozen=True):
     bound: str = ""
 
 
-def lost(every: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
+def lost(by_rank: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]:
     """The losses of a step of the job, largest first: the mean over the ranks that know them.
 
     Each rank waits for a late one as long as the replay says, but at most as long as it lost. That
     is taken out of its communication that is not overlapped first, then out of its idle time, so
     computing and all losses add up to the step.
     """
-    known = {rank: one for rank, one in every.items() if one.steps}
+    known = {rank: rank_losses for rank, rank_losses in by_rank.items() if rank_losses.steps}
     if not known:
         return []
-    left = {name: {rank: one.per(name) for rank, one in known.items()} for name in (EXPOSED, IDLE)}
-    found, split = [], set()
-    for one in late:
+    remaining = {
+        name: {rank: rank_losses.per(name) for rank, rank_losses in known.items()}
+        for name in (EXPOSED, IDLE)
+    }
+    classes, split = [], set()
+    for late_one in late:
         waited = 0.0
-        for rank in known.keys() & set(one.others):
-            wait = float(one.per_step_ns)
-            for name, of in left.items():
-                taken = min(wait, of[rank])
+        for rank in known.keys() & set(late_one.others):
+            wait = float(late_one.per_step_ns)
+            for name, ns_by_rank in remaining.items():
+                taken = min(wait, ns_by_rank[rank])
                 if taken > 0:
                     split.add(name)
-                    of[rank] -= taken
+                    ns_by_rank[rank] -= taken
                     wait -= taken
                     waited += taken
-        found.append(Loss(LATE, waited / len(known), one.rank, one.stage))
-    told = [(one.input_steps, one.steps) for one in known.values()]
-    some = any(n for n, _ in told) and any(n < steps for n, steps in told)
-    bounds = {INPUT: "least", IDLE: "most"} if some else {}
+        classes.append(Loss(LATE, waited / len(known), late_one.rank, late_one.stage))
+    input_counts = [(rank_losses.input_steps, rank_losses.steps) for rank_losses in known.values()]
+    is_partial = any(n for n, _ in input_counts) and any(n < steps for n, steps in input_counts)
+    bounds = {INPUT: "least", IDLE: "most"} if is_partial else {}
     for name in (EXPOSED, INPUT, IDLE, COPIES, PAUSE):
-        each = left.get(name) or {rank: one.per(name) for rank, one in known.items()}
-        mean = sum(each.values()) / len(known)
-        found.append(Loss(name, mean, rest=name in split, bound=bounds.get(name, "")))
-    return sorted((one for one in found if one.ns > 0), key=lambda one: -one.ns)
+        ns_of_ranks = remaining.get(name) or {
+            rank: rank_losses.per(name) for rank, rank_losses in known.items()
+        }
+        mean = sum(ns_of_ranks.values()) / len(known)
+        classes.append(Loss(name, mean, rest=name in split, bound=bounds.get(name, "")))
+    return sorted((loss for loss in classes if loss.ns > 0), key=lambda loss: -loss.ns)

@@ -26,25 +26,26 @@ PHASE_NAMES = ("forward", "backward", "bubble", "pass unknown")
 NO_PHASES: I64 = np.zeros((0, 3), np.int64)
 
 
-def bubbles(known: CollectiveRecords, exposed: I64) -> I64:
+def bubbles(records: CollectiveRecords, exposed: I64) -> I64:
     """When a rank does nothing but send or receive.
 
     Args:
         exposed: when it communicates and does not compute.
     """
-    messages = known.messages
-    others = union(known.start_ns[~messages], known.end_ns[~messages])
+    messages = records.messages
+    collectives = union(records.start_ns[~messages], records.end_ns[~messages])
     return intersection(
-        exposed, subtraction(union(known.start_ns[messages], known.end_ns[messages]), others)
+        exposed,
+        subtraction(union(records.start_ns[messages], records.end_ns[messages]), collectives),
     )
 
 
-def phases(trace: Trace, known: CollectiveRecords) -> I64:
+def phases(trace: Trace, records: CollectiveRecords) -> I64:
     """The passes and bubbles of a rank.
 
     Args:
         trace: after the passes of the detail view.
-        known: its communication operations.
+        records: its communication operations.
 
     Returns:
         (n, 3): one of :data:`PHASES`, start and end, int64 ns on the rank's own clock; disjoint, by
@@ -58,15 +59,17 @@ def phases(trace: Trace, known: CollectiveRecords) -> I64:
     devices = device_times(trace) if len(steps) else ()
     if len(devices) != 1 or trace.hints.partial_device:
         return NO_PHASES
-    waits = bubbles(known, devices[0].exposed)
-    where, phase = placed(trace, known), _launched_in(trace)
+    waits = bubbles(records, devices[0].exposed)
+    where, phase = placed(trace, records), _launched_in(trace)
     compute = np.array([key[KEY.index("sort")] == Sort.COMPUTE for key in where.keys], bool)
-    own = np.flatnonzero((where.row >= 0) & compute[where.item]) if len(compute) else where.row
-    passes = phase[where.row[own]]
+    computing = (
+        np.flatnonzero((where.row >= 0) & compute[where.item]) if len(compute) else where.row
+    )
+    passes = phase[where.row[computing]]
     if len(waits) and (passes < 0).all():
-        passes = np.full(len(own), UNTOLD)
+        passes = np.full(len(computing), UNTOLD)
     kinds = np.concatenate((passes, np.full(len(waits), BUBBLE)))
-    spans = np.concatenate((where.spans[own], waits))
+    spans = np.concatenate((where.spans[computing], waits))
     if not len(kinds):
         return NO_PHASES
     order = np.argsort(spans[:, 0], kind="stable")
@@ -74,26 +77,26 @@ def phases(trace: Trace, known: CollectiveRecords) -> I64:
     step = np.searchsorted(np.sort(steps.device_start_ns), spans[:, 0], "right")
     follows = (kinds[1:] == kinds[:-1]) & (step[1:] == step[:-1])
     follows &= (kinds[1:] != BUBBLE) | (spans[1:, 0] == spans[:-1, 1])
-    first = np.flatnonzero(np.concatenate(([True], ~follows)))
-    last = np.append(first[1:], len(kinds)) - 1
-    found = np.stack((kinds[first], spans[first, 0], spans[last, 1]), axis=1)
-    kept: I64 = found[found[:, 0] >= 0]
-    return kept
+    begins = np.flatnonzero(np.concatenate(([True], ~follows)))
+    ends = np.append(begins[1:], len(kinds)) - 1
+    merged_phases = np.stack((kinds[begins], spans[begins, 0], spans[ends, 1]), axis=1)
+    known_phases: I64 = merged_phases[merged_phases[:, 0] >= 0]
+    return known_phases
 
 
 def _launched_in(trace: Trace) -> I64:
     """The pass in whose outermost range the call that launched each event row was, -1 if none."""
-    found = np.full(len(trace.events), -1, np.int64)
+    pass_of = np.full(len(trace.events), -1, np.int64)
     host = trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE) & (trace.events.step < 0)
     rows, names = marked_phases(trace, np.flatnonzero(host))
     if not len(rows):
-        return found
+        return pass_of
     nest, calls = Nest.of(trace, rows), launches(trace)
-    at = nest.at(calls.thread, calls.time_ns)
-    while (inner := (at >= 0) & (nest.parent[at] >= 0)).any():
-        at = np.where(inner, nest.parent[at], at)
+    range_index = nest.at(calls.thread, calls.time_ns)
+    while (inner := (range_index >= 0) & (nest.parent[range_index] >= 0)).any():
+        range_index = np.where(inner, nest.parent[range_index], range_index)
     kind = np.select([names.among("Forward"), names.among("Backward")], [FORWARD, BACKWARD], -1)
-    of = kind[np.searchsorted(rows, nest.rows)]
-    held = at >= 0
-    found[calls.device[held]] = of[at[held]]
-    return found
+    kind_of_range = kind[np.searchsorted(rows, nest.rows)]
+    held = range_index >= 0
+    pass_of[calls.device[held]] = kind_of_range[range_index[held]]
+    return pass_of

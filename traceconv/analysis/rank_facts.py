@@ -217,7 +217,7 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Raise ValueError unless columns fit together and the parts add up."""
         n = len(self)
         columns = (self.end_ns, self.step, self.call, self.lead, self.before, self.host_ns)
-        if {len(one) for one in columns} != {n} or len(self.sorts) != len(self.names):
+        if {len(column) for column in columns} != {n} or len(self.sorts) != len(self.names):
             raise ValueError("replay: columns differ in length")
         if self.before.shape[1:] != (EDGES,):
             raise ValueError("replay: columns differ in shape")
@@ -225,7 +225,7 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             (self.at, self.name, self.ns, self.count),
             (self.cause_at, self.cause, self.cause_ns),
         ):
-            if len({len(one) for one in parts}) > 1:
+            if len({len(column) for column in parts}) > 1:
                 raise ValueError("replay: columns of parts differ in length")
         limits = (
             (self.step, 0, len(self.steps)), (self.call, -1, calls), (self.at, 0, n),
@@ -281,9 +281,9 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     def check(self) -> None:
         """Raise ValueError unless columns fit together."""
         columns = (self.what, self.stack, self.number, self.message, self.peer, self.state)
-        if {len(one) for one in columns} != {len(self)}:
+        if {len(column) for column in columns} != {len(self)}:
             raise ValueError("flight recorder: columns differ in length")
         limits = ((self.group, 0, self.groups), (self.what, 0, self.issued),
                   (self.stack, -1, self.stacks), (self.state, 0, STATES))  # fmt: skip
-        if any(len(c) and not low <= c.min() <= c.max() < len(of) for c, low, of in limits):
+        if any(len(c) and not low <= c.min() <= c.max() < len(table) for c, low, table in limits):
             raise ValueError("flight recorder: a number that points at nothing")

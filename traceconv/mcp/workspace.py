@@ -18,8 +18,8 @@ _FOLDERS = lazy_regex(r"(?<![\w:/.])(?:/|[A-Za-z]:[\\/]|\\\\)(?:[^\s/\\'\"]+[/\\
 _WORD = lazy_regex(r"\w+")
 
 _SHORT = 4
-"""Names with fewer characters are replaced within texts only where they stand alone, and only if
-they have letters and are none of :data:`_WORDS`."""
+"""Names with fewer characters are replaced within texts only as whole words, and only if they have
+letters and are not among :data:`_WORDS`."""
 
 _WORDS = frozenset({
     "a", "all", "an", "and", "any", "are", "as", "at", "be", "but", "by", "can", "for", "has",

@@ -132,8 +132,8 @@ def wire() -> Any:
 
 def allocator() -> Allocator | None:
     """Keeps large arrays in files (``memory.c``); without a Python tier, so never turned off."""
-    found: Allocator | None = _built("_memory")
-    return found
+    built: Allocator | None = _built("_memory")
+    return built
 
 
 TIERS = ("_scan", "_encode", "_patch", "_wire", "_lanes", "_records", "_replay")

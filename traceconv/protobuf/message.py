@@ -77,13 +77,13 @@ def fields(data: bytes) -> list[Field]:
     Raises:
         BrokenMessage: with the fields before the damage.
     """
-    found: list[Field] = []
+    fields_read: list[Field] = []
     try:
         for n, wire, value, stop in walk(data, 0, len(data)):
-            found.append((n, wire, data[stop - value : stop] if wire == 2 else value))
+            fields_read.append((n, wire, data[stop - value : stop] if wire == 2 else value))
     except BrokenMessage as e:
-        raise BrokenMessage(str(e), found) from None
-    return found
+        raise BrokenMessage(str(e), fields_read) from None
+    return fields_read
 
 
 def whole_fields(data: Value) -> list[Field]:
@@ -190,8 +190,8 @@ def integers(found: list[Field], field_number: int, wire: int = VARINT) -> list[
         if isinstance(value, int):
             numbers += [value] if kind == wire else []
         elif wire == FIXED64:
-            whole = range(0, len(value) - 7, 8)
-            numbers += [int.from_bytes(value[i : i + 8], "little") for i in whole]
+            offsets = range(0, len(value) - 7, 8)
+            numbers += [int.from_bytes(value[i : i + 8], "little") for i in offsets]
         else:
             numbers += varints(value)
     return numbers
@@ -202,8 +202,8 @@ def varints(data: bytes) -> list[int]:
     numbers, at = [], 0
     try:
         while at < len(data):
-            one, at = varint(data, at, len(data))
-            numbers.append(one)
+            value, at = varint(data, at, len(data))
+            numbers.append(value)
     except BrokenMessage:
         pass
     return numbers

@@ -75,31 +75,31 @@ class Columns(msgspec.Struct, frozen=True):
 
     def has(self, number: int) -> Mask:
         """Which messages have the field, whatever it is."""
-        found: Mask = self.lengths[self.wanted.index(number)] != ABSENT
-        return found
+        is_present: Mask = self.lengths[self.wanted.index(number)] != ABSENT
+        return is_present
 
     def is_bytes(self, number: int) -> Mask:
         """Which messages have the field as bytes."""
-        found: Mask = self.lengths[self.wanted.index(number)] >= 0
-        return found
+        are_bytes: Mask = self.lengths[self.wanted.index(number)] >= 0
+        return are_bytes
 
     def integer(self, number: int) -> I64:
         """The field as int64, two's complement; 0 where it is absent or not a varint."""
-        at = self.wanted.index(number)
-        return np.where(self.lengths[at] == VARINT, self.values[at], np.uint64(0)).view(np.int64)
+        i = self.wanted.index(number)
+        return np.where(self.lengths[i] == VARINT, self.values[i], np.uint64(0)).view(np.int64)
 
     def double(self, number: int) -> F64:
         """The field as a double; 0 where it is absent or not a double."""
-        at = self.wanted.index(number)
-        bits = np.where(self.lengths[at] == FIXED64, self.values[at], np.uint64(0))
+        i = self.wanted.index(number)
+        bits = np.where(self.lengths[i] == FIXED64, self.values[i], np.uint64(0))
         return bits.view(np.float64)
 
     def spans(self, number: int) -> tuple[I64, I64]:
         """Where the bytes of the field are, and how many; none where it has none."""
-        at = self.wanted.index(number)
-        there = self.lengths[at] >= 0
-        start = np.where(there, self.values[at], np.uint64(0)).view(np.int64)
-        return start, np.where(there, self.lengths[at], 0).astype(np.int64)
+        i = self.wanted.index(number)
+        are_bytes = self.lengths[i] >= 0
+        start = np.where(are_bytes, self.values[i], np.uint64(0)).view(np.int64)
+        return start, np.where(are_bytes, self.lengths[i], 0).astype(np.int64)
 
 
 class Repeated(NamedTuple):
@@ -135,8 +135,8 @@ def frames(data: Any, at: int, end: int, most: int) -> Frames:
         if size:
             places += (start, size)
         at = start + size
-    found = np.array(places, np.int64).reshape(-1, 2)
-    return Frames(found[:, 0].copy(), found[:, 1].copy(), at, how)
+    spans = np.array(places, np.int64).reshape(-1, 2)
+    return Frames(spans[:, 0].copy(), spans[:, 1].copy(), at, how)
 
 
 def columns(data: Any, start: I64, size: I64, wanted: Sequence[int]) -> Columns:
@@ -153,24 +153,24 @@ def columns(data: Any, start: I64, size: I64, wanted: Sequence[int]) -> Columns:
     wanted, n = tuple(wanted), len(start)
     compiled = native.wire()
     if compiled is not None:
-        made = compiled.columns(
+        compiled_columns = compiled.columns(
             data, np.ascontiguousarray(start), np.ascontiguousarray(size), wanted
         )
-        values = np.frombuffer(made[0], np.uint64).reshape(len(wanted), n)
-        lengths = np.frombuffer(made[1], np.int32).reshape(len(wanted), n)
-        return Columns(wanted, values, lengths, np.frombuffer(made[2], np.uint8))
-    place = {number: i for i, number in enumerate(wanted)}
+        values = np.frombuffer(compiled_columns[0], np.uint64).reshape(len(wanted), n)
+        lengths = np.frombuffer(compiled_columns[1], np.int32).reshape(len(wanted), n)
+        return Columns(wanted, values, lengths, np.frombuffer(compiled_columns[2], np.uint8))
+    i_by_number = {number: i for i, number in enumerate(wanted)}
     values = np.zeros((len(wanted), n), np.uint64)
     lengths = np.full((len(wanted), n), ABSENT, np.int32)
     rest = np.zeros(n, np.uint8)
-    for at, number, value, length in _walk(data, start, size):
-        which = place.get(number)
-        if which is None:
-            rest[at] |= OTHERS if number else DAMAGED
+    for i_message, number, value, length in _walk(data, start, size):
+        i_field = i_by_number.get(number)
+        if i_field is None:
+            rest[i_message] |= OTHERS if number else DAMAGED
             continue
-        if length == VARINT and lengths[which, at] != ABSENT:
-            rest[at] |= REPEATED
-        values[which, at], lengths[which, at] = value, length
+        if length == VARINT and lengths[i_field, i_message] != ABSENT:
+            rest[i_message] |= REPEATED
+        values[i_field, i_message], lengths[i_field, i_message] = value, length
     return Columns(wanted, values, lengths, rest)
 
 
@@ -190,10 +190,10 @@ def repeated(data: Any, start: I64, size: I64, number: int) -> Repeated:
             np.frombuffer(value, np.uint64),
             np.frombuffer(length, np.int32),
         )
-    found = [
-        (at, value, length) for at, n, value, length in _walk(data, start, size) if n == number
+    occurrences = [
+        (i, value, length) for i, n, value, length in _walk(data, start, size) if n == number
     ]
-    owners, values, lengths = zip(*found, strict=True) if found else ((), (), ())
+    owners, values, lengths = zip(*occurrences, strict=True) if occurrences else ((), (), ())
     return Repeated(
         np.array(owners, np.int64), np.array(values, np.uint64), np.array(lengths, np.int32)
     )
@@ -209,15 +209,15 @@ def _walk(data: Any, start: I64, size: I64) -> Iterator[tuple[int, int, int, int
     stops = start + size
     if (start < 0).any() or (size < 0).any() or (size > len(data) - start).any():
         raise ValueError("messages outside the buffer")
-    for at, (first, stop) in enumerate(zip(start.tolist(), stops.tolist(), strict=True)):
+    for i, (begin, stop) in enumerate(zip(start.tolist(), stops.tolist(), strict=True)):
         try:
-            for number, wire, value, behind in walk(data, first, stop):
+            for number, wire, value, behind in walk(data, begin, stop):
                 if wire == 2:
-                    yield at, number, behind - value, value
+                    yield i, number, behind - value, value
                 else:
-                    yield at, number, value, _CODES[wire]
+                    yield i, number, value, _CODES[wire]
         except BrokenMessage:
-            yield at, 0, 0, 0
+            yield i, 0, 0, 0
 
 
 class Codes(Protocol):
@@ -243,8 +243,8 @@ def codes() -> Codes:
     compiled = native.wire()
     if compiled is None:
         return _PythonCodes()
-    made: Codes = compiled.Codes(int.from_bytes(os.urandom(8)))  # no input can force collisions
-    return made
+    table: Codes = compiled.Codes(int.from_bytes(os.urandom(8)))  # no input can force collisions
+    return table
 
 
 class _PythonCodes:
@@ -257,17 +257,19 @@ class _PythonCodes:
         return len(self._known)
 
     def texts(self, data: Any, start: I64, size: I64, /) -> bytes:
-        known = self._known
+        codes_by_text = self._known
         spans = zip(start.tolist(), (start + size).tolist(), strict=True)
-        found = [known.setdefault(bytes(data[a:b]), len(known)) for a, b in spans]
-        return np.array(found, np.int32).tobytes()
+        row_codes = [
+            codes_by_text.setdefault(bytes(data[a:b]), len(codes_by_text)) for a, b in spans
+        ]
+        return np.array(row_codes, np.int32).tobytes()
 
     def numbers(self, values: NDArray[Any], /) -> bytes:
-        distinct, first, back = np.unique(values, return_index=True, return_inverse=True)
-        known, own = self._known, np.empty(len(distinct), np.int32)
-        for at in np.argsort(first, kind="stable").tolist():
-            own[at] = known.setdefault(distinct[at].tobytes(), len(known))
-        return own[back].tobytes()
+        distinct, first_rows, back = np.unique(values, return_index=True, return_inverse=True)
+        codes_by_text, distinct_codes = self._known, np.empty(len(distinct), np.int32)
+        for i in np.argsort(first_rows, kind="stable").tolist():
+            distinct_codes[i] = codes_by_text.setdefault(distinct[i].tobytes(), len(codes_by_text))
+        return distinct_codes[back].tobytes()
 
     def entries(self, first: int, /) -> list[bytes]:
         return list(self._known)[first:]

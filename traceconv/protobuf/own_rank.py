@@ -63,8 +63,8 @@ class About(msgspec.Struct):
 
 def about_json(about: Mapping[str, Any]) -> str:
     """The document of some values of :class:`About`; empty ones are left out."""
-    known = {key: value for key, value in about.items() if value not in ("", -1, [], {})}
-    return json.dumps(msgspec.to_builtins(known), ensure_ascii=False, separators=(",", ":"))
+    given = {key: value for key, value in about.items() if value not in ("", -1, [], {})}
+    return json.dumps(msgspec.to_builtins(given), ensure_ascii=False, separators=(",", ":"))
 
 
 def about_of(text: bytes) -> About | None:
@@ -94,9 +94,9 @@ def of_runs(data: bytes, rows: I64) -> I64:
     numbers = np.array(varints(data), np.uint64).view(np.int64)
     lengths, values = numbers[: len(numbers) // 2 * 2].reshape(-1, 2).T
     ends = np.cumsum(np.clip(lengths, 0, INT64_MAX // max(len(lengths), 1)))
-    at = np.searchsorted(ends, rows, "right")
-    found: I64 = np.append(values, 0)[at]
-    return found
+    run_of_row = np.searchsorted(ends, rows, "right")
+    row_values: I64 = np.append(values, 0)[run_of_row]
+    return row_values
 
 
 def run_costs(column: I64) -> tuple[I64, int]:
@@ -106,8 +106,8 @@ def run_costs(column: I64) -> tuple[I64, int]:
     its own run and the one behind it, whichever is less.
     """
     together = len(runs(column))
-    each = 2 * (len(varint_bytes(len(column))) + len(varint_bytes(int(column.max(initial=0)))))
+    per_value = 2 * (len(varint_bytes(len(column))) + len(varint_bytes(int(column.max(initial=0)))))
     valued = column > 0
-    if each * int(valued.sum()) < together:
-        return valued * np.int64(each), each
+    if per_value * int(valued.sum()) < together:
+        return valued * np.int64(per_value), per_value
     return np.zeros(len(column), np.int64), together

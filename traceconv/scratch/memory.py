@@ -62,8 +62,8 @@ def limited(limit_bytes: int | None) -> Iterator[None]:
                 f"{folder}: temporary files there stay in memory, and only files on a disk relieve "
                 f"it; {ADVICE}"
             )
-        for one in tuple(_mapped):  # archives are mapped when they are opened
-            one.watch()
+        for mapping in tuple(_mapped):  # archives are mapped when they are opened
+            mapping.watch()
         yield
     finally:
         native.stop()
@@ -99,11 +99,11 @@ class ReadMapping(mmap.mmap):
         Raises:
             OSError, ValueError: it is empty, or cannot be mapped.
         """
-        made = super().__new__(cls, number, 0, access=mmap.ACCESS_READ)
-        _mapped.add(made)
+        mapping = super().__new__(cls, number, 0, access=mmap.ACCESS_READ)
+        _mapped.add(mapping)
         if _limit is not None:
-            made.watch()
-        return made
+            mapping.watch()
+        return mapping
 
     def watch(self) -> None:
         """Let its pages leave memory, from now on."""
@@ -135,10 +135,10 @@ def release_pages(mapping: mmap.mmap) -> None:
 
 
 def _allocator() -> Allocator:
-    found = allocator()
-    if found is None:
+    compiled = allocator()
+    if compiled is None:
         raise ResourceError(
             "a memory limit needs the compiled parts of traceconv, and they are not installed; "
             "install a C compiler and then traceconv again, or give no limit"
         )
-    return found
+    return compiled

@@ -99,7 +99,7 @@ def kept(selected: frozenset[str] | None, tally: Rewritten) -> Callable[[list[by
         return lambda raws: raws
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-    def one(raw: bytes) -> bytes:
+    def selection_of(raw: bytes) -> bytes:
         if not raw:
             return raw
         try:
@@ -112,7 +112,7 @@ def kept(selected: frozenset[str] | None, tally: Rewritten) -> Callable[[list[by
 
     def all_of(raws: list[bytes]) -> list[bytes]:
         if selected:
-            return [one(raw) for raw in raws]
+            return [selection_of(raw) for raw in raws]
         tally.filtered += sum(map(bool, raws))
         return [b""] * len(raws)
 

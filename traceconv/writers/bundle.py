@@ -67,7 +67,7 @@ class BundleWriter:
         """
         writer = PerfettoWriter()
         writer.begin(self._document)
-        head = PerfettoWriter().begin(_own(self._document, trace))
+        head = PerfettoWriter().begin(_document_of_rank(self._document, trace))
         yield from _spooled(
             _name(trace.rank, self._document.ranks), chain([head], writer.trace(trace))
         )
@@ -87,11 +87,11 @@ class BundleWriter:
         Raises:
             ClockError, OutputError: as :meth:`trace`.
         """
-        costs = PerfettoWriter().costs(trace, _own(document, trace))
+        costs = PerfettoWriter().costs(trace, _document_of_rank(document, trace))
         return replace(costs, fixed=costs.fixed + 2 * _RECORD)
 
 
-def _own(document: Document, trace: Trace) -> Document:
+def _document_of_rank(document: Document, trace: Trace) -> Document:
     """The document of one rank's file."""
     facts: dict[str, Any] = {"ranks": str(trace.rank), "counts": trace.counts()}
     return replace(document, ranks=(trace.rank,), facts=facts)
@@ -103,10 +103,10 @@ def _manifest(ranks: tuple[int, ...], beside: tuple[Beside, ...]) -> bytes:
     ]
     for file in files[1:]:
         file["clocks"] = {"sync_to": {"file": files[0]["path"]}, "offset_ns": 0}
-    for one in beside:
-        clocks = {"sync_to": {"file": files[0]["path"]}, "offset_ns": one.offset_ns}
-        machine = {"name": one.name.partition(".")[0]}
-        files.append({"path": one.name, "machine": machine, "clocks": clocks})
+    for member in beside:
+        clocks = {"sync_to": {"file": files[0]["path"]}, "offset_ns": member.offset_ns}
+        machine = {"name": member.name.partition(".")[0]}
+        files.append({"path": member.name, "machine": machine, "clocks": clocks})
     return json.dumps({"perfetto_manifest": {"version": 1, "files": files}}).encode()
 
 

@@ -236,9 +236,9 @@ class Sink:
             self._file.append(done.path)
             done.path.unlink()
 
-    def check_room(self, more: int) -> None:
-        """Raise TraceconvError if ``more`` bytes of content do not fit."""
-        if self._max_bytes is not None and self.content + more > self._max_bytes:
+    def check_room(self, n_bytes: int) -> None:
+        """Raise TraceconvError if ``n_bytes`` bytes of content do not fit."""
+        if self._max_bytes is not None and self.content + n_bytes > self._max_bytes:
             raise TraceconvError(
                 f"internal error: {self.path} grew beyond the limit of {self._max_bytes} bytes "
                 "that it was planned for; please report this"
@@ -331,19 +331,19 @@ def write(
         parts = len(plan.parts)
         raise OutputPathError(f"{path}: {parts} parts cannot go to one stream; name a file")
     files = _files(plan, writer_factory, path)
-    for one in files:
-        check(one.path, force)
-    jobs = [job for one in files for job in one.jobs]
-    made = elsewhere(jobs) if elsewhere and not files[0].together else None
+    for file_plan in files:
+        check(file_plan.path, force)
+    jobs = [job for file_plan in files for job in file_plan.jobs]
+    encoded = elsewhere(jobs) if elsewhere and not files[0].together else None
     with ExitStack() as unnamed:
         opened_files = []
         done = []
-        for one in files:
-            file = unnamed.enter_context(opened(one.path))
+        for file_plan in files:
+            file = unnamed.enter_context(opened(file_plan.path))
             opened_files.append(file)
-            advance = _labelled(progress, plan.predicted, one.path)
-            sink = Sink(file, one.path, plan.max_bytes, advance)
-            written = _written(one.part, one.jobs, one.writer(), sink, made)
+            advance = _labelled(progress, plan.predicted, file_plan.path)
+            sink = Sink(file, file_plan.path, plan.max_bytes, advance)
+            written = _written(file_plan.part, file_plan.jobs, file_plan.writer(), sink, encoded)
             done.append(msgspec.structs.replace(written, unnamed=file.unnamed))
         accept(done)
         for file in opened_files:
@@ -363,7 +363,7 @@ class _File(msgspec.Struct, frozen=True):
     def jobs(self) -> list[Encoding]:
         packed = is_packed(self.path)
         ranks = self.part.traces
-        return [Encoding(one, self.writer, self.part.document, packed) for one in ranks]
+        return [Encoding(trace, self.writer, self.part.document, packed) for trace in ranks]
 
 
 def _files(plan: Plan, factory: WriterFactory, path: str) -> list[_File]:
@@ -371,13 +371,15 @@ def _files(plan: Plan, factory: WriterFactory, path: str) -> list[_File]:
     writer = factory()
     if not isinstance(writer, TableWriter):
         paths = part_paths(path, len(plan.parts), writer.suffixes)
-        return [_File(*one, factory) for one in zip(paths, plan.parts, strict=True)]
+        return [
+            _File(*path_and_part, factory) for path_and_part in zip(paths, plan.parts, strict=True)
+        ]
     if path == "-" or is_stream(Path(path)):
         files = len(writer.tables)
         raise OutputPathError(f"{path}: {files} files cannot go to one stream; name a file")
     [part] = plan.parts  # only a size limit makes several
-    each = zip(table_paths(path, writer), writer.tables, strict=True)
-    return [_File(one, part, partial(factory, table), True) for one, table in each]
+    pairs = zip(table_paths(path, writer), writer.tables, strict=True)
+    return [_File(table_path, part, partial(factory, table), True) for table_path, table in pairs]
 
 
 def table_paths(path: str, writer: Writer) -> list[str]:
@@ -385,7 +387,7 @@ def table_paths(path: str, writer: Writer) -> list[str]:
     else the one file."""
     if not isinstance(writer, TableWriter):
         return [path]
-    suffix = next((one for one in writer.suffixes if path.endswith(one)), "")
+    suffix = next((candidate for candidate in writer.suffixes if path.endswith(candidate)), "")
     stem = path.removesuffix(suffix)
     return [path, *(f"{stem}_{table}{suffix}" for table in writer.tables[1:])]
 
@@ -394,8 +396,10 @@ def part_paths(path: str, count: int, suffixes: Sequence[str]) -> list[str]:
     """The paths of ``count`` parts: numbers are inserted before the suffix."""
     if count <= 1:
         return [path] * count
-    known = (s for s in sorted((*suffixes, ".gz"), key=len, reverse=True) if path.endswith(s))
-    suffix = next(known, Path(path).suffix)
+    suffixes_of_path = (
+        s for s in sorted((*suffixes, ".gz"), key=len, reverse=True) if path.endswith(s)
+    )
+    suffix = next(suffixes_of_path, Path(path).suffix)
     stem = path[: len(path) - len(suffix)]
     digits = max(3, len(str(count)))
     return [f"{stem}-{i:0{digits}}{suffix}" for i in range(1, count + 1)]
@@ -406,18 +410,18 @@ def _written(
     jobs: Sequence[Encoding],
     writer: Writer,
     sink: Sink,
-    made: Iterator[Encoded] | None,
+    encoded: Iterator[Encoded] | None,
 ) -> Written:
-    """Write one part; its ranks are encoded here unless they are ``made`` by workers."""
+    """Write one part; its ranks are encoded here unless they are ``encoded`` by workers."""
     sink.write(writer.begin(part.document))
     counts: Counter[str] = Counter()
     issues, begun = Issues(), False
     for job in jobs:
         lead = writer.between if begun else b""
-        if made is None:
+        if encoded is None:
             done = _encoded_here(job, sink, lead, writer)
         else:
-            done = next(made)
+            done = next(encoded)
             sink.write(lead if done.content else b"")
         sink.take(done)
         begun = begun or done.content > 0

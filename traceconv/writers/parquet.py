@@ -138,9 +138,9 @@ class _Drained:
     def close(self) -> None: ...
 
     def taken(self) -> bytes:
-        found = b"".join(self._blocks)
+        content = b"".join(self._blocks)
         self._blocks.clear()
-        return found
+        return content
 
 
 WRITER: type[Writer] = ParquetWriter

@@ -28,15 +28,15 @@ _POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
 
 def cut(table: AnyTable) -> Iterator[AnyTable]:
     """The rows of ``table`` in blocks of :data:`BLOCK_ROWS`."""
-    for at in range(0, len(table), BLOCK_ROWS):
-        yield table.take(slice(at, at + BLOCK_ROWS))
+    for begin in range(0, len(table), BLOCK_ROWS):
+        yield table.take(slice(begin, begin + BLOCK_ROWS))
 
 
 def mapped(column: NDArray[Any], make: Callable[[int], bytes]) -> list[bytes]:
     """``make`` of every value, made once for each different one."""
     values, where = np.unique(column, return_inverse=True)
-    made = list(map(make, values.tolist()))
-    return [made[i] for i in where.tolist()]
+    by_value = list(map(make, values.tolist()))
+    return [by_value[i] for i in where.tolist()]
 
 
 def interleaved(*pieces: Sequence[bytes]) -> bytes:
@@ -70,10 +70,10 @@ def numbers(values: I64) -> Piece:
     return _NUMBER, b"", values
 
 
-def texts(given: Sequence[bytes]) -> Piece:
+def texts(row_texts: Sequence[bytes]) -> Piece:
     """A text for every row."""
-    ends = np.cumsum(np.fromiter(map(len, given), np.int64, len(given)))
-    return _TABLE, b"", b"".join(given), ends, np.arange(len(given), dtype=np.int32)
+    ends = np.cumsum(np.fromiter(map(len, row_texts), np.int64, len(row_texts)))
+    return _TABLE, b"", b"".join(row_texts), ends, np.arange(len(row_texts), dtype=np.int32)
 
 
 def arguments(args: Args, ids: NDArray[np.int32], lead: bytes) -> Piece:
@@ -86,12 +86,12 @@ def arguments(args: Args, ids: NDArray[np.int32], lead: bytes) -> Piece:
 
 def numbered(column: NDArray[Any], make: Callable[[int], bytes]) -> Piece:
     """``make`` of every value, made once for each different one."""
-    first = int(column[0])
-    if (column == first).all():
-        return same(make(first))
+    first_value = int(column[0])
+    if (column == first_value).all():
+        return same(make(first_value))
     values, where = np.unique(column, return_inverse=True)
-    _, _, made, ends, _ = texts([make(v) for v in values.tolist()])
-    return _TABLE, b"", made, ends, where.astype(np.int32)
+    _, _, joined_texts, ends, _ = texts([make(v) for v in values.tolist()])
+    return _TABLE, b"", joined_texts, ends, where.astype(np.int32)
 
 
 class Memo:
@@ -106,17 +106,17 @@ class Memo:
         codes = self._codes[column]
         if (codes < 0).any():
             new = np.unique(column[codes < 0])
-            made = [self._make(value) for value in new.tolist()]
+            new_texts = [self._make(value) for value in new.tolist()]
             self._codes[new] = np.arange(len(new), dtype=np.int32) + np.int32(len(self._ends))
-            ends = np.cumsum(np.fromiter(map(len, made), np.int64, len(made)))
+            ends = np.cumsum(np.fromiter(map(len, new_texts), np.int64, len(new_texts)))
             self._ends = np.append(self._ends, ends + len(self._texts))
-            self._texts += b"".join(made)
+            self._texts += b"".join(new_texts)
             codes = self._codes[column]
         return _TABLE, b"", bytes(self._texts), self._ends, codes
 
 
 def written(pieces: Sequence[Piece], rows: int) -> bytes | None:
-    """The text of so many records; None if JSON in it may be what no strict parser takes."""
+    """The text of ``rows`` records; None if JSON in it may fail in strict parsers."""
     compiled = native.records()
     if compiled is not None:
         return compiled(tuple(pieces), rows)
@@ -125,34 +125,36 @@ def written(pieces: Sequence[Piece], rows: int) -> bytes | None:
 
 def _column(piece: Piece, rows: int) -> list[bytes]:
     """A piece of every record without the C part, which has no pieces of JSON."""
-    kind, lead, *of = piece
+    kind, lead, *content = piece
     if kind == _SAME:
         return [lead] * rows
     if kind == _TABLE:
-        text, ends, codes = of
+        text, ends, codes = content
         spans = zip([0, *ends.tolist()], ends.tolist(), strict=False)
         table = [text[a:b] for a, b in spans]
         return [table[code] for code in codes.tolist()]
     if kind == _MICROS:
-        return [b"" if t == _NO_TIME else lead + us_text(t).encode() for t in of[0].tolist()]
-    return [b"%d" % value for value in of[0].tolist()]
+        return [b"" if t == _NO_TIME else lead + us_text(t).encode() for t in content[0].tolist()]
+    return [b"%d" % value for value in content[0].tolist()]
 
 
 def sizes(pieces: Sequence[Piece], rows: int) -> I64:
     """Bytes of every record."""
-    found = np.zeros(rows, np.int64)
-    for kind, lead, *of in pieces:
+    n_bytes = np.zeros(rows, np.int64)
+    for kind, lead, *content in pieces:
         if kind == _SAME:
-            found += len(lead)
+            n_bytes += len(lead)
         elif kind == _TABLE:
-            _, ends, codes = of
-            found += np.diff(ends, prepend=0)[codes]
+            _, ends, codes = content
+            n_bytes += np.diff(ends, prepend=0)[codes]
         elif kind == _MICROS:
-            there = of[0] != _NO_TIME
-            found += np.where(there, us_lengths(np.where(there, of[0], 0)) + len(lead), 0)
+            is_timed = content[0] != _NO_TIME
+            n_bytes += np.where(
+                is_timed, us_lengths(np.where(is_timed, content[0], 0)) + len(lead), 0
+            )
         else:
-            found += _digits(of[0]) + (of[0] < 0)
-    return found
+            n_bytes += _digits(content[0]) + (content[0] < 0)
+    return n_bytes
 
 
 def joined(parts: list[I64]) -> I64:

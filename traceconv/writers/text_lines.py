@@ -111,16 +111,16 @@ class Lines:
 
 def _lengths(pieces: Pieces) -> I64:
     """The bytes of every row."""
-    found: I64 = np.zeros(len(pieces[0]), np.int64)
+    lengths: I64 = np.zeros(len(pieces[0]), np.int64)
     for piece in pieces:
-        found += np.fromiter(map(len, piece), np.int64, len(piece))
-    return found
+        lengths += np.fromiter(map(len, piece), np.int64, len(piece))
+    return lengths
 
 
 def _rows_on(table: OnTracks, track: int) -> OnTracks:
     """The rows of one track; tables are sorted by track."""
-    first, last = np.searchsorted(table.track, [track, track + 1])
-    return table.take(slice(first, last))
+    begin, end = np.searchsorted(table.track, [track, track + 1])
+    return table.take(slice(begin, end))
 
 
 def _identity(track: Track) -> bytes:

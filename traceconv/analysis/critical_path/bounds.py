@@ -54,7 +54,7 @@ def bounded(
     if not ranks or any(rank not in spans for rank in ranks):
         return {}
     ends = [plan.corrected(rank, np.array(spans[rank], np.int64)) for rank in ranks]
-    begin, end = min(int(one[0]) for one in ends), max(int(one[1]) for one in ends)
+    begin, end = min(int(span[0]) for span in ends), max(int(span[1]) for span in ends)
     middle, half = (begin + end) // 2, (end - begin) // 2
     limits = _Limits(ranks, plan, middle)
     for group in groups:
@@ -63,9 +63,9 @@ def bounded(
     low, high = limits.solved()
     drift = -(-half * DRIFT_PPM // 10**6)
     return {
-        rank: max(-least, most) + drift * (rank != ranks[0])
-        for rank, least, most in zip(ranks, low.tolist(), high.tolist(), strict=True)
-        if -_FAR < least <= 0 <= most < _FAR
+        rank: max(-least, highest) + drift * (rank != ranks[0])
+        for rank, least, highest in zip(ranks, low.tolist(), high.tolist(), strict=True)
+        if -_FAR < least <= 0 <= highest < _FAR
     }
 
 
@@ -74,7 +74,7 @@ class _Limits:
     exceed what has to be added to those of another."""
 
     def __init__(self, ranks: Sequence[int], plan: Plan, middle: int) -> None:
-        self.place = {rank: at for at, rank in enumerate(ranks)}
+        self.place = {rank: position for position, rank in enumerate(ranks)}
         self.plan, self.middle = plan, middle
         self.found: list[tuple[int, int, int]] = []
 
@@ -82,37 +82,40 @@ class _Limits:
         """An operation begun on one rank before it ended on another, many times."""
         if len(begun) >= FEWEST:
             far = np.maximum(np.abs(begun - self.middle), np.abs(ended - self.middle))
-            most = ended - begun + SLACK_NS - (-far * DRIFT_PPM // 10**6)
-            self.found.append((self.place[rank], self.place[other], int(most.min())))
+            limit = ended - begun + SLACK_NS - (-far * DRIFT_PPM // 10**6)
+            self.found.append((self.place[rank], self.place[other], int(limit.min())))
 
     def of_group(self, group: Matched) -> None:
         """Between the first rank of a group and its others."""
-        kept = np.array([kind in NEEDS_ALL for kind in group.kinds], bool)
+        needs_all = np.array([kind in NEEDS_ALL for kind in group.kinds], bool)
         columns = [c for c, r in enumerate(group.ranks) if r in self.place and not group.doubts[c]]
-        if not kept.any() or len(columns) < 2:
+        if not needs_all.any() or len(columns) < 2:
             return
-        hub, *others = columns
+        hub, *spokes = columns
         shared = {c: tuple(self.plan.corrected(group.ranks[c], ns[:, c])
                            for ns in (group.start_ns, group.end_ns)) for c in columns}  # fmt: skip
         hub_start, hub_end = shared[hub]
-        for column in others:
+        for column in spokes:
             start, end = shared[column]
-            both = kept & (group.row[:, hub] >= 0) & (group.row[:, column] >= 0)
-            first, other = group.ranks[hub], group.ranks[column]
-            self._add(first, other, hub_start[both], end[both])
-            self._add(other, first, start[both], hub_end[both])
+            shared_rows = needs_all & (group.row[:, hub] >= 0) & (group.row[:, column] >= 0)
+            hub_rank, rank = group.ranks[hub], group.ranks[column]
+            self._add(hub_rank, rank, hub_start[shared_rows], end[shared_rows])
+            self._add(rank, hub_rank, start[shared_rows], hub_end[shared_rows])
 
     def of_messages(self, records: Mapping[int, CollectiveRecords]) -> None:
         """Between the two sides of messages."""
-        every = messages(records)
-        pairs, which = np.unique(every[:, [0, 2]], axis=0, return_inverse=True)
-        order = np.argsort(which.reshape(-1), kind="stable")
-        borders = np.searchsorted(which.reshape(-1)[order], np.arange(len(pairs) + 1)).tolist()
-        for at, (rank, other) in enumerate(pairs.tolist()):
-            rows = every[order[borders[at] : borders[at + 1]]]
+        rows_of_messages = messages(records)
+        pairs, pair_of = np.unique(rows_of_messages[:, [0, 2]], axis=0, return_inverse=True)
+        order = np.argsort(pair_of.reshape(-1), kind="stable")
+        borders = np.searchsorted(pair_of.reshape(-1)[order], np.arange(len(pairs) + 1)).tolist()
+        for position, (rank, receiver) in enumerate(pairs.tolist()):
+            rows = rows_of_messages[order[borders[position] : borders[position + 1]]]
             begun = self.plan.corrected(rank, records[rank].start_ns[rows[:, 1]])
             self._add(
-                rank, other, begun, self.plan.corrected(other, records[other].end_ns[rows[:, 3]])
+                rank,
+                receiver,
+                begun,
+                self.plan.corrected(receiver, records[receiver].end_ns[rows[:, 3]]),
             )
 
     def solved(self) -> tuple[I64, I64]:
@@ -121,13 +124,13 @@ class _Limits:
         n = len(self.place)
         low, high = np.full(n, -2 * _FAR), np.full(n, 2 * _FAR)
         low[0] = high[0] = 0
-        of, by, most = np.array(self.found, np.int64).reshape(-1, 3).T
+        limited, by, limit = np.array(self.found, np.int64).reshape(-1, 3).T
         for _ in range(n + 1):
             before = low.copy(), high.copy()
-            known = high[by] < _FAR
-            np.minimum.at(high, of[known], (high[by] + most)[known])
-            known = low[of] > -_FAR
-            np.maximum.at(low, by[known], (low[of] - most)[known])
+            bounded_rows = high[by] < _FAR
+            np.minimum.at(high, limited[bounded_rows], (high[by] + limit)[bounded_rows])
+            bounded_rows = low[limited] > -_FAR
+            np.maximum.at(low, by[bounded_rows], (low[limited] - limit)[bounded_rows])
             if np.array_equal(before[0], low) and np.array_equal(before[1], high):
                 return low, high
         return np.full(n, -2 * _FAR), np.full(n, 2 * _FAR)

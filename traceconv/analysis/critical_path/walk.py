@@ -136,7 +136,7 @@ def of_job(
         world_size: ranks of the job, for captures that do not state it; None if nobody knows it.
         replay: of the same ranks, where there is one already.
     """
-    if all(one.replay.why == NOT_REQUESTED for one in summaries):
+    if all(summary.replay.why == NOT_REQUESTED for summary in summaries):
         return NOT_FOLLOWED
     shape = stated_shape(summaries)
     why = _unusable(summaries, plan)
@@ -148,28 +148,28 @@ def of_job(
         why = f"{replay.error_text}: the replay does not reproduce the recorded steps"
     if why or replay is None:
         return Path(why, shape=shape)
-    size = max((one.world_size for one in summaries), default=-1)
+    size = max((summary.world_size for summary in summaries), default=-1)
     size = world_size if size <= 0 and world_size is not None else size
     errors, checked = _clocks(summaries, plan, groups, captures, error_ns)
-    found = _Walk(replay, errors, checked, groups, size).path()
+    path = _Walk(replay, errors, checked, groups, size).path()
     missing = max(size - len(summaries), 0) if size > 0 else -1
-    return replace(found, missing=missing, shape=shape, error=replay.error)
+    return replace(path, missing=missing, shape=shape, error=replay.error)
 
 
 def _unusable(summaries: Sequence[RankSummary], plan: Plan) -> str:
     """Why no path leads through all ranks, or ""."""
-    whys = {one.rank: one.replay.why for one in summaries if one.replay.why}
-    doubted = {one.rank for one in plan.issues if one.code == "unaligned"}
-    doubted &= {one.rank for one in summaries}
+    whys = {summary.rank: summary.replay.why for summary in summaries if summary.replay.why}
+    doubted = {issue.rank for issue in plan.issues if issue.code == "unaligned"}
+    doubted &= {summary.rank for summary in summaries}
     if doubted and len(summaries) > 1:
         whys.setdefault(
             min(rank for rank in doubted if rank is not None), "its clock is not aligned"
         )
     for rank, why in whys.items():
-        more = f" (and {len(whys) - 1} more)" if len(whys) > 1 else ""
-        return f"rank {rank}{more}: {why}"
-    steps = max((len(one.replay.steps) for one in summaries), default=0)
-    unmarked = steps < 2 and not any(one.replay.marked for one in summaries)
+        others = f" (and {len(whys) - 1} more)" if len(whys) > 1 else ""
+        return f"rank {rank}{others}: {why}"
+    steps = max((len(summary.replay.steps) for summary in summaries), default=0)
+    unmarked = steps < 2 and not any(summary.replay.marked for summary in summaries)
     return "its steps are not marked" if unmarked else ""
 
 
@@ -185,25 +185,25 @@ def _clocks(
 
     Where nothing states an error, what the ranks communicated bounds it.
     """
-    ranks = [one.rank for one in summaries]
+    ranks = [summary.rank for summary in summaries]
     if (one_file(captures) and not gathered(captures)) or one_host_clock(captures):
         return dict.fromkeys(ranks, 0.0), {}
-    spans = {one.rank: one.span_ns for one in summaries if one.span_ns is not None}
+    spans = {summary.rank: summary.span_ns for summary in summaries if summary.span_ns is not None}
     errors = {rank: plan.error_ns(rank) for rank in ranks}
     if None in errors.values():
-        records = {one.rank: one.collectives for one in summaries}
-        other = (
+        records = {summary.rank: summary.collectives for summary in summaries}
+        bounds = (
             dict.fromkeys(ranks, error_ns)
             if error_ns is not None
             else bounded(records, groups, plan, spans)
         )
-        errors = {rank: other.get(rank) if e is None else e for rank, e in errors.items()}
+        errors = {rank: bounds.get(rank) if e is None else e for rank, e in errors.items()}
     checked = {rank: plan.checked(rank, span) for rank, span in spans.items()}
-    if len({one.host for one in captures}) == 1 and captures[0].host:
+    if len({capture.host for capture in captures}) == 1 and captures[0].host:
         checked = {}  # a clock that is set is set for all of them
     return (
         {rank: math.inf if e is None else float(e) for rank, e in errors.items()},
-        {rank: one for rank, one in checked.items() if one is not None},
+        {rank: window for rank, window in checked.items() if window is not None},
     )
 
 
@@ -237,7 +237,7 @@ class _Walk:
     ) -> None:
         graph, self.delay_ns = replay.graph, replay.delays
         self.graph = graph
-        self.every = {one.rank: one for one in replay.every}
+        self.every = {rank.rank: rank for rank in replay.every}
         n = len(graph)
         self.set_of = np.repeat(np.arange(len(graph.meets)), graph.sizes)
         self.borders = np.append(graph.meets, n).tolist()
@@ -250,8 +250,8 @@ class _Walk:
             ends = replayed(graph, replay.lengths[:, None], replay.delays[:, None])[0]
         self.ends = np.append(ends, 0.0)
         follows = self.ends[graph.before].max(axis=1, initial=0.0) + replay.delays
-        first = (graph.before == n).all(axis=1)
-        self.came = np.where(first & np.isfinite(start), start, np.minimum(start, follows))
+        is_first = (graph.before == n).all(axis=1)
+        self.came = np.where(is_first & np.isfinite(start), start, np.minimum(start, follows))
         # a receive from an eager send: which of both was last
         sender = np.append(graph.rank, 0)[graph.source]
         unsure = self.error[graph.rank] + self.error[sender] + RESOLUTION_NS
@@ -265,12 +265,12 @@ class _Walk:
         self.eager[graph.source] = True
         self.checked = self._checked(checked)
         self.outside: set[int] = set()
-        self.claimed = Counter(g.key for one in replay.every for g in one.collectives.groups)
+        self.claimed = Counter(g.key for rank in replay.every for g in rank.collectives.groups)
         self.all_here = world_size == len(graph.ranks)
         self.doubts = {
-            (one.key, rank): doubt
-            for one in groups
-            for rank, doubt in zip(one.ranks, one.doubts, strict=True)
+            (matched_group.key, rank): doubt
+            for matched_group in groups
+            for rank, doubt in zip(matched_group.ranks, matched_group.doubts, strict=True)
             if doubt
         }
         work = np.rint(work_parts(graph)).astype(np.int64)
@@ -287,49 +287,49 @@ class _Walk:
         waits = np.isin([kind for kind, _, _ in graph.kinds], SYNCHRONOUS)
         ends = [f.reduceat(graph.end_ns, graph.meets) for f in (np.minimum, np.maximum)]
         unsure = 2 * self.error.max() + SLACK_NS
-        at = (graph.sizes > 1) & (ends[1] - ends[0] <= unsure)
-        sure = at[self.set_of] & (graph.kind >= 0) & np.append(waits, False)[graph.kind]
+        met_at_once = (graph.sizes > 1) & (ends[1] - ends[0] <= unsure)
+        sure = met_at_once[self.set_of] & (graph.kind >= 0) & np.append(waits, False)[graph.kind]
         begin, end = np.full(len(graph.ranks), 2**62), np.full(len(graph.ranks), -(2**62))
         np.minimum.at(begin, graph.rank[sure], graph.start_ns[sure])
         np.maximum.at(end, graph.rank[sure], graph.end_ns[sure])
         slack = int(_OUTSIDE * (graph.end_ns.max() - graph.start_ns.min()))
-        place = {rank: at for at, rank in enumerate(graph.ranks)}
+        column = {rank: index for index, rank in enumerate(graph.ranks)}
         return {
-            (at := place[rank]): (
-                min(first, int(begin[at])) - slack,
-                max(last, int(end[at])) + slack,
+            (met_at_once := column[rank]): (
+                min(begin_ns, int(begin[met_at_once])) - slack,
+                max(end_ns, int(end[met_at_once])) + slack,
             )
-            for rank, (first, last) in checked.items()
+            for rank, (begin_ns, end_ns) in checked.items()
         }
 
     def path(self) -> Path:
         graph = self.graph
-        every, ranks = len(graph.steps), len(graph.ranks)
-        seen = np.zeros((every, ranks), bool)
-        seen[graph.step, graph.rank] = True
-        ends = np.full(every, -(2**62))
+        n_steps, ranks = len(graph.steps), len(graph.ranks)
+        present = np.zeros((n_steps, ranks), bool)
+        present[graph.step, graph.rank] = True
+        ends = np.full(n_steps, -(2**62))
         np.maximum.at(ends, graph.step, graph.end_ns)
         ends = np.maximum.accumulate(ends)
         starts = ends - graph.recorded_ns.astype(np.int64)
         order = np.lexsort((-self.ends[:-1], graph.step))
-        borders = np.searchsorted(graph.step[order], np.arange(every + 1))
+        borders = np.searchsorted(graph.step[order], np.arange(n_steps + 1))
         steps, left_out, unchecked = {}, {}, {}
         segments: list[Segment] = []
         times: Counter[int] = Counter()
         for row, number in enumerate(graph.steps[:, 1].tolist()):
             step = number, times[number]
             times[number] += 1
-            if not seen[row].all():
-                left_out[step] = f"recorded on {int(seen[row].sum())} of {ranks} ranks"
+            if not present[row].all():
+                left_out[step] = f"recorded on {int(present[row].sum())} of {ranks} ranks"
                 continue
             start, end = int(starts[row]), int(ends[row])
             if start >= end:
                 left_out[step] = "no time of it was recorded"
                 continue
             self.outside = set()
-            own = self._of_step(step, start, end, order[borders[row] : borders[row + 1]])
-            steps[step] = start, end, own[0].rank
-            segments += own
+            own_segments = self._of_step(step, start, end, order[borders[row] : borders[row + 1]])
+            steps[step] = start, end, own_segments[0].rank
+            segments += own_segments
             if self.outside:
                 unchecked[step] = tuple(graph.ranks[column] for column in sorted(self.outside))
         return Path(
@@ -344,27 +344,27 @@ class _Walk:
             rows: the operations of the step, by the replayed end, the last one first.
         """
         graph = self.graph
-        _, first = np.unique(graph.rank[rows], return_index=True)
-        last = rows[np.sort(first)]
-        near = last[self.ends[last] >= self.ends[last[0]] - self._unsure(last)]
-        if self._unseen(last):
-            near = last
-        found, certain = self._followed(near.tolist(), start)
+        _, first_rows = np.unique(graph.rank[rows], return_index=True)
+        last_ops = rows[np.sort(first_rows)]
+        near = last_ops[self.ends[last_ops] >= self.ends[last_ops[0]] - self._unsure(last_ops)]
+        if self._unseen(last_ops):
+            near = last_ops
+        before_by_set, certain = self._followed(near.tolist(), start)
         segments: list[Segment] = []
         time, op = end, int(near[0])
         while True:
-            here = found.get(int(self.set_of[op])) or self._before(op, start)
+            current = before_by_set.get(int(self.set_of[op])) or self._before(op, start)
             sure = int(self.set_of[op]) in certain
-            begin = int(graph.start_ns[here.members[0]])
-            if self.sender_last[here.members[0]]:  # the message had not arrived until then
-                begin = max(begin, int(graph.end_ns[graph.source[here.members[0]]]))
+            begin = int(graph.start_ns[current.members[0]])
+            if self.sender_last[current.members[0]]:  # the message had not arrived until then
+                begin = max(begin, int(graph.end_ns[graph.source[current.members[0]]]))
             begin = min(max(begin, start), time)
-            self._draw(segments, step, op, here, begin, time, sure)
-            member = here.members[0]
-            before = here.waited[0] if here.waited else -1
+            self._draw(segments, step, op, current, begin, time, sure)
+            member = current.members[0]
+            before = current.waited[0] if current.waited else -1
             time = min(max(int(graph.end_ns[before]), start), begin) if before >= 0 else start
             rank = graph.ranks[graph.rank[member]]
-            alone = sure and not here.lost and len(here.members) == 1
+            alone = sure and not current.lost and len(current.members) == 1
             parts = self.delays[member]
             _extend(segments, Segment(step, rank, time, begin, _fitted(parts, begin - time),
                                       certain=alone))  # fmt: skip
@@ -373,7 +373,7 @@ class _Walk:
             op = before
 
     def _draw(
-        self, segments: list[Segment], step: tuple[int, int], op: int, here: _Before,
+        self, segments: list[Segment], step: tuple[int, int], op: int, current: _Before,
         begin: int, end: int, sure: bool,
     ) -> None:  # fmt: skip
         """Add the interval of an operation."""
@@ -381,23 +381,23 @@ class _Walk:
         rank = graph.ranks[graph.rank[op]]
         if graph.kind[op] < 0:
             parts = _fitted(self.work[op], end - begin)
-            own = Segment(step, rank, begin, end, parts, why=here.why, certain=sure)
-            _extend(segments, own)
+            segment = Segment(step, rank, begin, end, parts, why=current.why, certain=sure)
+            _extend(segments, segment)
             return
         parts = *(0 for _ in SORTS), end - begin
-        last = -1 if here.why else graph.ranks[graph.rank[here.members[0]]]
+        last_rank = -1 if current.why else graph.ranks[graph.rank[current.members[0]]]
         kind, group = graph.kinds[graph.kind[op]][0], self._group(op)
-        sure &= not here.lost and here.why != UNCHECKED
+        sure &= not current.lost and current.why != UNCHECKED
         if end > begin:
             segments.append(
-                Segment(step, rank, begin, end, parts, kind, group, last, here.why, sure)
+                Segment(step, rank, begin, end, parts, kind, group, last_rank, current.why, sure)
             )
 
     def _group(self, op: int) -> str:
         """Key of the group of communication; "" of kernels in which all ranks wait."""
         call = int(self.graph.call[op])
-        known = self.every[self.graph.ranks[self.graph.rank[op]]].collectives
-        return known.groups[int(known.group[call])].key if call >= 0 else ""
+        records = self.every[self.graph.ranks[self.graph.rank[op]]].collectives
+        return records.groups[int(records.group[call])].key if call >= 0 else ""
 
     # -- what may be before --------------------------------------------------------------------
 
@@ -405,15 +405,15 @@ class _Walk:
         """Differences between arrivals of the first of some operations and each of them that say
         nothing, ns."""
         errors = self.error[self.graph.rank[rows]]
-        found = np.where(np.arange(len(rows)) > 0, errors + errors[0] + RESOLUTION_NS, 0.0)
-        return np.asarray(found)
+        unsure = np.where(np.arange(len(rows)) > 0, errors + errors[0] + RESOLUTION_NS, 0.0)
+        return np.asarray(unsure)
 
     def _unseen(self, rows: I64) -> bool:
         """Whether the clock of a rank may have been set before or after operations, unseen."""
         outside = set()
         for op, rank in zip(rows.tolist(), self.graph.rank[rows].tolist(), strict=True):
-            first, last = self.checked.get(rank, (-(2**63), 2**63))
-            if self.graph.end_ns[op] < first or self.graph.start_ns[op] > last:
+            checked_from, checked_to = self.checked.get(rank, (-(2**63), 2**63))
+            if self.graph.end_ns[op] < checked_from or self.graph.start_ns[op] > checked_to:
                 outside.add(rank)
         self.outside |= outside
         return bool(outside)
@@ -421,25 +421,25 @@ class _Walk:
     def _followed(self, heads: Sequence[int], start: int) -> tuple[dict[int, _Before], set[int]]:
         """The operations that ways lead to, with those before them, and those on all ways, as long
         as there can be any."""
-        found: dict[int, _Before] = {}
+        before_by_set: dict[int, _Before] = {}
         certain: set[int] = set()
         # ways that lead to one meeting go on alike, from whatever rank they come
         sets = {int(self.set_of[op]): op for op in reversed(heads)}
         waiting = [(-self.ends[op], op) for op in sets.values()]
         heapq.heapify(waiting)
-        seen, lost = set(sets), False
-        while waiting and not lost and len(found) < MOST:
+        visited, lost = set(sets), False
+        while waiting and not lost and len(before_by_set) < MOST:
             _, op = heapq.heappop(waiting)
-            at = int(self.set_of[op])
+            number = int(self.set_of[op])
             if not waiting:
-                certain.add(at)
-            here = found[at] = self._before(op, start)
-            lost = here.lost or (not here.waited and bool(waiting))
-            for one in here.waited:
-                if (at := int(self.set_of[one])) not in seen:
-                    seen.add(at)
-                    heapq.heappush(waiting, (-self.ends[one], one))
-        return found, certain
+                certain.add(number)
+            current = before_by_set[number] = self._before(op, start)
+            lost = current.lost or (not current.waited and bool(waiting))
+            for op_before in current.waited:
+                if (number := int(self.set_of[op_before])) not in visited:
+                    visited.add(number)
+                    heapq.heappush(waiting, (-self.ends[op_before], op_before))
+        return before_by_set, certain
 
     def _before(self, op: int, start: int) -> _Before:
         members, why, lost = [op], "", False
@@ -447,67 +447,67 @@ class _Walk:
             members, why, lost = self._last(op)
         waited: dict[int, None] = {}
         for member in members if not lost else members[:1]:
-            doubt, missing = self._waited(member, waited)
+            doubt, missing = self._add_waited(member, waited)
             why, lost = why or doubt, lost or missing
-        kept = [one for one in waited if self.graph.end_ns[one] > start]
-        return _Before(members, kept, why, lost)
+        waited_ops = [waited_op for waited_op in waited if self.graph.end_ns[waited_op] > start]
+        return _Before(members, waited_ops, why, lost)
 
-    def _waited(self, op: int, found: dict[int, None]) -> tuple[str, bool]:
+    def _add_waited(self, op: int, waited_for: dict[int, None]) -> tuple[str, bool]:
         """Add what an operation may have waited for; why that is not certain, and whether it could
         be something else."""
         graph = self.graph
         if self.sender_last[op]:
-            found[int(graph.source[op])] = None
+            waited_for[int(graph.source[op])] = None
         if self.either[op]:
-            self._waited_by_rank(op, found)
-            found[int(graph.source[op])] = None
+            self._waited_by_rank(op, waited_for)
+            waited_for[int(graph.source[op])] = None
             return "it was received while it was sent", False
         if self.sender_last[op]:
             return "", False
-        return self._waited_by_rank(op, found)
+        return self._waited_by_rank(op, waited_for)
 
-    def _waited_by_rank(self, op: int, found: dict[int, None]) -> tuple[str, bool]:
+    def _waited_by_rank(self, op: int, waited_for: dict[int, None]) -> tuple[str, bool]:
         graph = self.graph
         before = graph.before[op][graph.before[op] < len(graph)]
         if not len(before):
             return "", False
-        last, own = int(before[np.argmax(self.ends[before])]), int(graph.before[op][0])
-        found[last] = None
-        if graph.kind[last] < 0:
+        latest, previous = int(before[np.argmax(self.ends[before])]), int(graph.before[op][0])
+        waited_for[latest] = None
+        if graph.kind[latest] < 0:
             return "", False
         late = self.delay_ns[op] > BRIEF_NS
-        if own < len(graph):
-            since = int(graph.end_ns[last] - graph.end_ns[own])
-            aside = graph.start_ns[last] < graph.end_ns[own] and since <= BRIEF_NS
+        if previous < len(graph):
+            since = int(graph.end_ns[latest] - graph.end_ns[previous])
+            aside = graph.start_ns[latest] < graph.end_ns[previous] and since <= BRIEF_NS
             if late or aside:
-                found[own] = None
+                waited_for[previous] = None
         if late:
-            return "nothing followed at once when it ended", own >= len(graph)
+            return "nothing followed at once when it ended", previous >= len(graph)
         return "", False
 
     def _last(self, op: int) -> tuple[list[int], str, bool]:
         """The members of communication that may be the last, the likeliest first; why it is not
         certain who; and whether it could be somebody else."""
         graph, rank = self.graph, self.graph.ranks
-        at = int(self.set_of[op])
-        rows = np.arange(self.borders[at], self.borders[at + 1])
+        number = int(self.set_of[op])
+        rows = np.arange(self.borders[number], self.borders[number + 1])
         if len(rows) == 1 and (self.eager[op] or graph.source[op] < len(graph)):
             return [op], "", False
         rows = rows[np.lexsort((rows != op, -self.came[rows]))]
-        last = int(rows[0])
+        latest = int(rows[0])
         doubt = self._doubt(op, rows)
         if doubt:
-            return [last], doubt, True
+            return [latest], doubt, True
         if self.checked and len(rows) > 1 and self._unseen(rows):
             return rows.tolist(), UNCHECKED, False
         unsure = self._unsure(rows)
         if np.isinf(unsure).any():
-            return [last], UNKNOWN_ERROR, True
-        if graph.end_ns[op] < graph.start_ns[last] - unsure.max():
-            return [last], f"it ended before rank {rank[graph.rank[last]]} had begun it", True
-        near = rows[self.came[rows] >= self.came[last] - unsure].tolist()
+            return [latest], UNKNOWN_ERROR, True
+        if graph.end_ns[op] < graph.start_ns[latest] - unsure.max():
+            return [latest], f"it ended before rank {rank[graph.rank[latest]]} had begun it", True
+        near = rows[self.came[rows] >= self.came[latest] - unsure].tolist()
         if graph.kinds[graph.kind[op]][0] in _ROOTED and near != [op]:
-            return [last], "ranks wait for its root, which is not known", True
+            return [latest], "ranks wait for its root, which is not known", True
         if len(near) == 1:
             return near, "", False
         names = ", ".join(str(rank[i]) for i in sorted(graph.rank[near].tolist())[:4])
@@ -521,8 +521,8 @@ class _Walk:
         kind, size, _ = graph.kinds[graph.kind[op]]
         if graph.call[op] < 0:
             return ""
-        known = self.every[graph.ranks[graph.rank[op]]].collectives
-        if kind == P2P and known.direction[graph.call[op]]:
+        records = self.every[graph.ranks[graph.rank[op]]].collectives
+        if kind == P2P and records.direction[graph.call[op]]:
             return "" if len(rows) == 2 else "not matched on other ranks"
         key = self._group(op)
         doubts = (self.doubts.get((key, graph.ranks[i])) for i in graph.rank[rows].tolist())
@@ -540,27 +540,27 @@ class _Walk:
         return "" if len(rows) == size else "not matched on all members"
 
 
-def _extend(segments: list[Segment], own: Segment) -> None:
+def _extend(segments: list[Segment], segment: Segment) -> None:
     """Add an interval of a rank's own work; it joins the one after it if that is alike."""
-    if own.end_ns <= own.start_ns:
+    if segment.end_ns <= segment.start_ns:
         return
-    after = segments[-1] if segments else own
-    alike = after.rank == own.rank and not after.kind and after.certain == own.certain
+    after = segments[-1] if segments else segment
+    alike = after.rank == segment.rank and not after.kind and after.certain == segment.certain
     if segments and alike and not after.why:
-        parts = tuple(a + b for a, b in zip(after.parts, own.parts, strict=True))
-        segments[-1] = replace(after, start_ns=own.start_ns, parts=parts, why=own.why)
+        parts = tuple(a + b for a, b in zip(after.parts, segment.parts, strict=True))
+        segments[-1] = replace(after, start_ns=segment.start_ns, parts=parts, why=segment.why)
     else:
-        segments.append(own)
+        segments.append(segment)
 
 
 def _fitted(parts: I64, length: int) -> tuple[int, ...]:
     """Parts that add up to a length. Where the shared clock makes it longer or shorter than the
     rank's own does, or it overlaps what is before it, the longest part differs."""
-    found = parts.tolist()
-    wrong = sum(found) - length
+    fitted_parts = parts.tolist()
+    wrong = sum(fitted_parts) - length
     while wrong:
-        longest = found.index(max(found))
-        taken = min(wrong, found[longest]) if wrong > 0 else wrong
-        found[longest] -= taken
-        wrong -= taken
-    return tuple(found)
+        longest = fitted_parts.index(max(fitted_parts))
+        cut = min(wrong, fitted_parts[longest]) if wrong > 0 else wrong
+        fitted_parts[longest] -= cut
+        wrong -= cut
+    return tuple(fitted_parts)

@@ -6,10 +6,10 @@ step, on every rank and for the job.
 
 The job is represented by its *critical* rank: the one with the longest mean step. Among ranks
 within one part in a thousand of it, it is the one with the least exposed communication, for the
-others wait for it. Where several ranks are critical in a run because none stands out, the rank that
-is critical in both runs is compared. If no rank is, the rank that is critical in the second run is
-compared with itself in the first run; the difference to the rank that was critical there is a
-separate item.
+others wait for it. A run may have several critical ranks, if
+none is clearly the slowest. Then the rank that is critical in both runs is compared. If no rank is,
+the critical rank of the second run is compared with itself in the first run; its difference to the
+critical rank of the first run is a separate item.
 """
 
 from __future__ import annotations
@@ -204,23 +204,27 @@ def compare(
     Returns:
         Without figures if the runs cannot be compared and this is not forced, or if they have none.
     """
-    wanted = [(rank, rank) for rank in before.ranks] if pairs is None else list(pairs)
-    ranked = [(a, b) for a, b in wanted if a in before.ranks and b in after.ranks]
+    requested = [(rank, rank) for rank in before.ranks] if pairs is None else list(pairs)
+    ranked = [(a, b) for a, b in requested if a in before.ranks and b in after.ranks]
     if nothing := empty(before, after, ranked):
         return RunComparison(before, after, reasons=tuple(nothing), tolerance=tolerance)
     sides = before.only([a for a, _ in ranked]), after.only([b for _, b in ranked])
     warm_up = sides[0].warms_up, sides[1].warms_up
-    found = _Comparing(sides[0].steady, sides[1].steady, ranked, tolerance)
+    comparing = _Comparing(sides[0].steady, sides[1].steady, ranked, tolerance)
     reasons = obstacles(before, after, ranked, pairs is not None)
     if reasons and not forced:
         return RunComparison(before, after, tuple(ranked), tuple(reasons), tolerance)
-    left = [
+    not_compared = [
         tuple(
-            rank for rank in (*run.ranks, *run.empty) if rank not in {one[side] for one in ranked}
+            rank for rank in (*run.ranks, *run.empty) if rank not in {pair[side] for pair in ranked}
         )
         for side, run in enumerate((before, after))
     ]
-    return replace(found.finish(tuple(reasons)), left_out=(left[0], left[1]), warm_up=warm_up)
+    return replace(
+        comparing.finish(tuple(reasons)),
+        left_out=(not_compared[0], not_compared[1]),
+        warm_up=warm_up,
+    )
 
 
 @dataclass(frozen=True)
@@ -240,9 +244,9 @@ class _Comparing:
     def compared(self) -> RankPair:
         """The rank that is critical in both runs, else the one that is critical after."""
         before, after = self.before.critical, self.after.critical
-        both = [pair for pair in self.pairs if pair[0] in before and pair[1] in after]
-        if both:
-            return min(both, key=lambda pair: before[pair[0]] + after[pair[1]])
+        critical_in_both = [pair for pair in self.pairs if pair[0] in before and pair[1] in after]
+        if critical_in_both:
+            return min(critical_in_both, key=lambda pair: before[pair[0]] + after[pair[1]])
         return next(pair for pair in self.pairs if pair[1] == next(iter(after)))
 
     @cached_property
@@ -259,11 +263,11 @@ class _Comparing:
     @cached_property
     def same(self) -> bool:
         """Whether both are one recording: equal in every item and step, to the ns."""
-        own, there = self.matched.before, self.matched.after
-        if (own < 0).any() or (there < 0).any():
+        rows_before, rows_after = self.matched.before, self.matched.after
+        if (rows_before < 0).any() or (rows_after < 0).any():
             return False
         return all(
-            np.array_equal(self.before.matrix(a)[own], self.after.matrix(b)[there])
+            np.array_equal(self.before.matrix(a)[rows_before], self.after.matrix(b)[rows_after])
             for a, b in self.pairs
         )
 
@@ -279,7 +283,7 @@ class _Comparing:
     def finish(self, reasons: tuple[str, ...]) -> RunComparison:
         """The comparison of the runs, without verdicts if there are ``reasons`` against them."""
         sort = self._keys()[0]["sort"]
-        group = np.array([SORTS.index(one) for one in sort.tolist()], np.int64)
+        group = np.array([SORTS.index(name) for name in sort.tolist()], np.int64)
         group = np.unique(group, return_inverse=True)[1]
         series = self._series()
         ns = np.stack([self._rank_ns(side, self.compared[side]) for side in (0, 1)])
@@ -309,41 +313,41 @@ class _Comparing:
     def _side(self, side: int) -> tuple[Run, int, I64]:
         """The run, its critical rank, and the row of each pair among its items."""
         run = (self.before, self.after)[side]
-        own = (self.matched.before, self.matched.after)[side]
-        return run, self.compared[side], own
+        item_rows = (self.matched.before, self.matched.after)[side]
+        return run, self.compared[side], item_rows
 
-    def _of_pairs(self, values: NDArray[Any], own: I64) -> NDArray[Any]:
+    def _of_pairs(self, values: NDArray[Any], item_rows: I64) -> NDArray[Any]:
         """Values of the items of a run, by pair; 0 where it has no such item."""
         padded = np.concatenate((values, np.zeros((1, *values.shape[1:]), values.dtype)))
-        return padded[own]
+        return padded[item_rows]
 
     def _series(self) -> tuple[Series, Series]:
-        found = []
+        series = []
         for side in (0, 1):
-            run, rank, own = self._side(side)
-            values = self._of_pairs(run.matrix(rank), own).astype(np.float64)
-            counts = self._of_pairs(run.totals(rank, "count"), own) / len(run.ranks[rank])
+            run, rank, item_rows = self._side(side)
+            values = self._of_pairs(run.matrix(rank), item_rows).astype(np.float64)
+            counts = self._of_pairs(run.totals(rank, "count"), item_rows) / len(run.ranks[rank])
             if self.other:
                 values = np.concatenate((values, self._more(side)[None, :]))
                 counts = np.append(counts, 0.0)
-            found.append(Series(values, counts, resolution(run.ranks[rank].parts["ns"])))
-        return found[0], found[1]
+            series.append(Series(values, counts, resolution(run.ranks[rank].parts["ns"])))
+        return series[0], series[1]
 
     def _more(self, side: int) -> F64:
         """By how much the steps of the rank that was critical before were longer, per step."""
-        own = self.before.ranks[self.compared[0]].steps["ns"].astype(np.float64)
+        compared_ns = self.before.ranks[self.compared[0]].steps["ns"].astype(np.float64)
         if side:
             return np.zeros(len(self.after.ranks[self.compared[1]]))
         longest = self.before.ranks[self.critical].steps["ns"].astype(np.float64)
-        if len(own) == len(longest):
-            return np.asarray(longest - own)
-        return np.full(len(own), longest.mean() - own.mean())
+        if len(compared_ns) == len(longest):
+            return np.asarray(longest - compared_ns)
+        return np.full(len(compared_ns), longest.mean() - compared_ns.mean())
 
     def _rank_ns(self, side: int, rank: int) -> I64:
         """The figures of a rank by pair."""
-        run, _, own = self._side(side)
+        run, _, item_rows = self._side(side)
         means = whole_means(run.totals(rank), len(run.ranks[rank]))
-        return np.asarray(self._of_pairs(means, own))
+        return np.asarray(self._of_pairs(means, item_rows))
 
     # -- rows -----------------------------------------------------------------------------
 
@@ -354,16 +358,16 @@ class _Comparing:
         for name in KEY:
             sides = [self._of_pairs_text(side, name) for side in (0, 1)]
             keys[name] = np.where(pairs.after >= 0, sides[1], sides[0])
-            both = (pairs.before >= 0) & (pairs.after >= 0)
-            was[name] = np.where(both & (sides[0] != sides[1]), sides[0], "")
+            in_both = (pairs.before >= 0) & (pairs.after >= 0)
+            was[name] = np.where(in_both & (sides[0] != sides[1]), sides[0], "")
             if self.other:
                 keys[name] = np.append(keys[name], CRITICAL if name == "sort" else "")
                 was[name] = np.append(was[name], "")
         return keys, was
 
     def _of_pairs_text(self, side: int, name: str) -> NDArray[Any]:
-        run, _, own = self._side(side)
-        return np.append(run.catalog.items[name], "")[own]
+        run, _, item_rows = self._side(side)
+        return np.append(run.catalog.items[name], "")[item_rows]
 
     def _items(
         self,
@@ -374,28 +378,33 @@ class _Comparing:
     ) -> Items:
         keys, was = self._keys()
         rows = self._judged(keys, ns, self.half(*series, "item", group), reasons)
-        counts, busy = self._counted("count"), self._counted("busy_ns")
-        more = self._changed(rows, counts, busy)
-        known = (*self.matched.changed, *([()] * self.other))
+        counts, busy = self._statistics("count"), self._statistics("busy_ns")
+        changed_figures = self._changed(rows, counts, busy)
+        changed_keys = (*self.matched.changed, *([()] * self.other))
         return Items(
             **vars(rows),
             was=was,
             counts=counts[:, :, 0],
             busy_ns=busy[:, :, 0],
-            changed=[(*one, *other) for one, other in zip(known, more, strict=True)],
+            changed=[
+                (*key_changes, *figure_changes)
+                for key_changes, figure_changes in zip(changed_keys, changed_figures, strict=True)
+            ],
             instead=self.matched.instead,
         )
 
-    def _counted(self, column: str) -> F64:
+    def _statistics(self, column: str) -> F64:
         """(2, rows, 3): mean, smallest and largest of a column over the steps, before and after."""
-        found = []
+        figures = []
         for side in (0, 1):
-            run, rank, own = self._side(side)
-            values = self._of_pairs(run.matrix(rank, column), own).astype(np.float64)
+            run, rank, item_rows = self._side(side)
+            values = self._of_pairs(run.matrix(rank, column), item_rows).astype(np.float64)
             if self.other:
                 values = np.concatenate((values, np.zeros((1, values.shape[1]))))
-            found.append(np.stack((values.mean(axis=1), values.min(axis=1), values.max(axis=1)), 1))
-        return np.stack(found)
+            figures.append(
+                np.stack((values.mean(axis=1), values.min(axis=1), values.max(axis=1)), 1)
+            )
+        return np.stack(figures)
 
     def _judged(
         self, keys: Mapping[str, NDArray[Any]], ns: I64, half: F64, reasons: Sequence[str],
@@ -406,22 +415,24 @@ class _Comparing:
             return ComparedRows(keys, ns[0], ns[1], np.full(len(half), np.inf), [""] * len(half))
         tolerance = self.tolerance / 100 * ns.max(axis=0)
         step = float(self.before.ranks[self.critical].steps["ns"].mean())
-        found = verdicts(
+        row_verdicts = verdicts(
             (ns[1] - ns[0]).astype(np.float64), half, tolerance, _SMALL / 100 * step * small
         )
-        return ComparedRows(keys, ns[0], ns[1], half, [str(one) for one in found])
+        return ComparedRows(keys, ns[0], ns[1], half, [str(verdict) for verdict in row_verdicts])
 
     def _changed(self, rows: ComparedRows, counts: F64, busy: F64) -> list[tuple[str, ...]]:
         """Count, duration and overlap, of items that are in both runs."""
-        both = (self.matched.before >= 0) & (self.matched.after >= 0)
-        both = np.append(both, np.zeros(int(self.other), bool))
-        count = both & ((counts[1, :, 1] > counts[0, :, 2]) | (counts[1, :, 2] < counts[0, :, 1]))
-        proven = both & np.isin(
+        in_both = (self.matched.before >= 0) & (self.matched.after >= 0)
+        in_both = np.append(in_both, np.zeros(int(self.other), bool))
+        count = in_both & (
+            (counts[1, :, 1] > counts[0, :, 2]) | (counts[1, :, 2] < counts[0, :, 1])
+        )
+        proven = in_both & np.isin(
             rows.verdicts, (str(DifferenceVerdict.SLOWER), str(DifferenceVerdict.FASTER))
         )
-        each = np.divide(busy[:, :, 0], counts[:, :, 0], out=np.zeros(counts.shape[:2]),
+        mean_ns = np.divide(busy[:, :, 0], counts[:, :, 0], out=np.zeros(counts.shape[:2]),
                          where=counts[:, :, 0] > 0)  # fmt: skip
-        longer = np.abs(each[1] - each[0]) > self.tolerance / 100 * each.max(axis=0)
+        longer = np.abs(mean_ns[1] - mean_ns[0]) > self.tolerance / 100 * mean_ns.max(axis=0)
         work = np.abs(busy[1, :, 0] - busy[0, :, 0])
         hidden = 2 * work < np.abs(rows.delta_ns)
         marks = ((COUNT, count), (DURATION, proven & longer & ~hidden), (HIDDEN, proven & hidden))
@@ -434,72 +445,91 @@ class _Comparing:
         reasons: Sequence[str],
     ) -> tuple[I64, ComparedRows]:  # fmt: skip
         """What items are of, and these summed up."""
-        labels = [operator_of(*one) for one in zip(*(items.keys[k] for k in KEY[:3]), strict=True)]
+        labels = [operator_of(*key) for key in zip(*(items.keys[k] for k in KEY[:3]), strict=True)]
         columns = [items.keys["sort"], *(texts(list(c)) for c in zip(*labels, strict=True))]
         codes = np.stack([numbered(column) for column in columns])
-        _, first, member = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+        _, first_rows, member = np.unique(codes, axis=1, return_index=True, return_inverse=True)
         member = member.reshape(-1)
-        keys = {k: c[first] for k, c in zip(("sort", "name", "type"), columns, strict=True)}
+        keys = {k: c[first_rows] for k, c in zip(("sort", "name", "type"), columns, strict=True)}
         ns = np.stack(
-            [_summed(one, member, len(first)) for one in (items.before_ns, items.after_ns)]
+            [
+                _summed(side_ns, member, len(first_rows))
+                for side_ns in (items.before_ns, items.after_ns)
+            ]
         )
-        whole = [one.summed(member, len(first)) for one in series]
-        half = self.half(whole[0], whole[1], "operator", group[first])
+        summed = [run_series.summed(member, len(first_rows)) for run_series in series]
+        half = self.half(summed[0], summed[1], "operator", group[first_rows])
         return member, self._judged(keys, ns, half, reasons)
 
     def _classes(
         self, items: Items, series: tuple[Series, Series], reasons: Sequence[str]
     ) -> ComparedRows:
         masks = class_masks(items)
-        ns = np.array([[int(one[mask].sum()) for mask in masks.values()]
-                       for one in (items.before_ns, items.after_ns)])  # fmt: skip
-        whole = [
+        ns = np.array([[int(side_ns[mask].sum()) for mask in masks.values()]
+                       for side_ns in (items.before_ns, items.after_ns)])  # fmt: skip
+        summed = [
             Series(
-                np.stack([one.values[mask].sum(axis=0) for mask in masks.values()]),
-                np.array([one.counts[mask].sum() for mask in masks.values()]),
-                one.resolution_ns,
+                np.stack([run_series.values[mask].sum(axis=0) for mask in masks.values()]),
+                np.array([run_series.counts[mask].sum() for mask in masks.values()]),
+                run_series.resolution_ns,
             )
-            for one in series
+            for run_series in series
         ]
-        one, other = whole
-        step = self.half(one.rows(slice(1)), other.rows(slice(1)), "step")
-        parts = slice(1, None)
-        half = np.append(step, self.half(one.rows(parts), other.rows(parts), "class"))
+        before, after = summed
+        step = self.half(before.rows(slice(1)), after.rows(slice(1)), "step")
+        classes = slice(1, None)
+        half = np.append(step, self.half(before.rows(classes), after.rows(classes), "class"))
         rows = self._judged({"name": texts(list(masks))}, ns, half, reasons)
-        own = self._judged({"name": rows.keys["name"][:1]}, ns[:, :1], step, reasons, small=False)
-        rows = replace(rows, verdicts=[*own.verdicts, *rows.verdicts[1:]])
+        step_row = self._judged(
+            {"name": rows.keys["name"][:1]}, ns[:, :1], step, reasons, small=False
+        )
+        rows = replace(rows, verdicts=[*step_row.verdicts, *rows.verdicts[1:]])
         return self._with_pause(rows, reasons)
 
     def _with_pause(self, rows: ComparedRows, reasons: Sequence[str]) -> ComparedRows:
         """And the idle time between steps, where it is known of both."""
-        known = []
+        pauses_of_runs = []
         for side in (0, 1):
             run, rank, _ = self._side(side)
             pauses = run.ranks[rank].steps["pause_ns"]
-            known.append(pauses[pauses >= 0])
-        if not (len(known[0]) and len(known[1]) and any(one.any() for one in known)):
+            pauses_of_runs.append(pauses[pauses >= 0])
+        if not (
+            len(pauses_of_runs[0])
+            and len(pauses_of_runs[1])
+            and any(run_pauses.any() for run_pauses in pauses_of_runs)
+        ):
             return rows
-        series = [Series(one[None, :].astype(np.float64), np.ones(1)) for one in known]
-        ns = np.array([[int(whole_means(one.sum(keepdims=True), len(one))[0])] for one in known])
-        own = self._judged(
+        series = [
+            Series(run_pauses[None, :].astype(np.float64), np.ones(1))
+            for run_pauses in pauses_of_runs
+        ]
+        ns = np.array(
+            [
+                [int(whole_means(run_pauses.sum(keepdims=True), len(run_pauses))[0])]
+                for run_pauses in pauses_of_runs
+            ]
+        )
+        pause_row = self._judged(
             {"name": texts([PAUSE])}, ns, self.half(series[0], series[1], "step"), reasons
         )
         return ComparedRows(
             {"name": np.append(rows.keys["name"], PAUSE)},
-            np.append(rows.before_ns, own.before_ns),
-            np.append(rows.after_ns, own.after_ns),
-            np.append(rows.half_ns, own.half_ns),
-            [*rows.verdicts, *own.verdicts],
+            np.append(rows.before_ns, pause_row.before_ns),
+            np.append(rows.after_ns, pause_row.after_ns),
+            np.append(rows.half_ns, pause_row.half_ns),
+            [*rows.verdicts, *pause_row.verdicts],
         )
 
     def _rank(self, pair: RankPair, reasons: Sequence[str]) -> RankChange:
         sides = self.before.ranks[pair[0]], self.after.ranks[pair[1]]
         ns = np.stack([self._rank_ns(side, pair[side]) for side in (0, 1)])
-        step = self._of_rank(ns, [one.steps["ns"] for one in sides], reasons)
+        step = self._of_rank(ns, [rank_items.steps["ns"] for rank_items in sides], reasons)
         sort = self._of_pairs_text(0, "sort")
         sort = np.where(sort == "", self._of_pairs_text(1, "sort"), sort)
         computing = self._of_rank(
-            ns[:, sort == Sort.COMPUTE], [per_step(one, Sort.COMPUTE) for one in sides], reasons
+            ns[:, sort == Sort.COMPUTE],
+            [per_step(rank_items, Sort.COMPUTE) for rank_items in sides],
+            reasons,
         )
         return RankChange(
             *pair,
@@ -512,7 +542,7 @@ class _Comparing:
 
     def _of_rank(self, ns: I64, steps: Sequence[I64], reasons: Sequence[str]) -> ComparedRows:
         """The sum of some items of a rank; ``steps`` has what that is in every step."""
-        series = [Series(one[None, :].astype(np.float64), np.ones(1)) for one in steps]
+        series = [Series(step_ns[None, :].astype(np.float64), np.ones(1)) for step_ns in steps]
         half = self.half(series[0], series[1], "step", among=len(self.pairs))
         total = ns.sum(axis=1, keepdims=True)
         return self._judged({"name": texts([""])}, total, half, reasons, small=False)
@@ -529,7 +559,7 @@ def class_masks(items: Items) -> dict[str, NDArray[np.bool_]]:
     """Which items each of :data:`CLASSES` is the sum of."""
     sort, kind = items.keys["sort"], items.keys["type"]
     waits = sort == Sort.WAIT
-    every = {
+    masks = {
         "step": np.ones(len(items), bool),
         "computing": sort == Sort.COMPUTE,
         "exposed_comm": sort == Sort.COMMUNICATION,
@@ -540,20 +570,20 @@ def class_masks(items: Items) -> dict[str, NDArray[np.bool_]]:
         "unrecorded": sort == Sort.UNRECORDED,
         CRITICAL: sort == CRITICAL,
     }
-    return {name: every[name] for name in CLASSES}
+    return {name: masks[name] for name in CLASSES}
 
 
 def whole_means(sums: I64, steps: int) -> I64:
     """Means in whole units whose sum is the mean of the sum, rounded half up: the largest
     remainders are rounded up."""
-    means, rest = sums // steps, sums % steps
+    means, remainder = sums // steps, sums % steps
     target = (2 * int(sums.sum()) + steps) // (2 * steps)
-    up = np.argsort(-rest, kind="stable")[: target - int(means.sum())]
+    up = np.argsort(-remainder, kind="stable")[: target - int(means.sum())]
     means[up] += 1
     return means
 
 
 def _summed(values: I64, member: NDArray[np.intp], groups: int) -> I64:
-    found = np.zeros(groups, np.int64)
-    np.add.at(found, member, values)
-    return found
+    sums = np.zeros(groups, np.int64)
+    np.add.at(sums, member, values)
+    return sums

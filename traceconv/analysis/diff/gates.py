@@ -76,8 +76,8 @@ class Gate:
         metric, percent = match[1], match[3] == "%"
         kind, colon, name = metric.partition(":")
         if metric not in METRICS and not (colon and kind in (OPERATOR, COLLECTIVE) and name):
-            every = [*METRICS, f"{OPERATOR}:NAME", f"{COLLECTIVE}:KIND"]
-            raise OptionError(unknown("figure", metric, every), option)
+            figures = [*METRICS, f"{OPERATOR}:NAME", f"{COLLECTIVE}:KIND"]
+            raise OptionError(unknown("figure", metric, figures), option)
         limit = float(match[2]) * (1.0 if percent else _UNITS[match[3]])
         return cls(text.strip(), metric, limit, percent)
 
@@ -130,8 +130,11 @@ def _judged(comparison: RunComparison, gate: Gate, among: int) -> GateResult:
     else:
         mask = _mask(items, gate.metric)
         before, after = int(items.before_ns[mask].sum()), int(items.after_ns[mask].sum())
-        whole = [one.rows(mask).summed(np.zeros(int(mask.sum()), np.intp), 1) for one in series]
-        half = float(half_widths(whole[0], whole[1], "step", among=among)[0])
+        summed = [
+            run_series.rows(mask).summed(np.zeros(int(mask.sum()), np.intp), 1)
+            for run_series in series
+        ]
+        half = float(half_widths(summed[0], summed[1], "step", among=among)[0])
         half = 0.0 if comparison.same else half
     limit = gate.limit * before / 100 if gate.percent else gate.limit
     outcome = Outcome.UNSURE
@@ -152,20 +155,24 @@ def _mask(items: Items, metric: str) -> NDArray[np.bool_]:
         return class_masks(items)[metric]
     kind, _, name = metric.partition(":")
     sort = Sort.COMPUTE if kind == OPERATOR else Sort.COMMUNICATION
-    mine = items.keys["sort"] == sort
-    named = np.zeros(len(items), bool)
-    every: dict[str, None] = {}
+    of_sort = items.keys["sort"] == sort
+    is_named = np.zeros(len(items), bool)
+    all_names: dict[str, None] = {}
     for columns in (items.keys, items.was):
-        for row in mine.nonzero()[0].tolist():
+        for row in of_sort.nonzero()[0].tolist():
             names = [columns["name"][row], plain(columns["name"][row])]
             names += [columns["type"][row]] if kind == OPERATOR else []
-            every.update(dict.fromkeys(filter(None, names)))
-            named[row] |= any(one == name or fnmatchcase(one, name) for one in names if one)
-    if not named.any():
+            all_names.update(dict.fromkeys(filter(None, names)))
+            is_named[row] |= any(
+                candidate == name or fnmatchcase(candidate, name)
+                for candidate in names
+                if candidate
+            )
+    if not is_named.any():
         from difflib import get_close_matches
 
-        what = "operator" if kind == OPERATOR else "collective"
-        near = get_close_matches(name, every, _NAMED, 0.3) or sorted(every)[:_NAMED]
-        there = f"; there are {', '.join(near)}" if near else ""
-        raise OptionError(f"no {what} {name!r} in either run{there}", "fail_on")
-    return named
+        kind_word = "operator" if kind == OPERATOR else "collective"
+        near = get_close_matches(name, all_names, _NAMED, 0.3) or sorted(all_names)[:_NAMED]
+        hint = f"; there are {', '.join(near)}" if near else ""
+        raise OptionError(f"no {kind_word} {name!r} in either run{hint}", "fail_on")
+    return is_named

@@ -67,8 +67,8 @@ def step_items(trace: Trace, collectives: CollectiveRecords) -> StepItems:
     steps, devices, builder = _built(trace, collectives)
     if not devices:
         return StepItems()
-    whole = steps.device_dur_ns * devices
-    items, parts = builder.copy().finish(whole)
+    length_ns = steps.device_dur_ns * devices
+    items, parts = builder.copy().finish(length_ns)
     recorded = trace.coverage.layers
     return StepItems(
         devices=devices,
@@ -80,7 +80,7 @@ def step_items(trace: Trace, collectives: CollectiveRecords) -> StepItems:
             "window": steps.window.astype(np.int64),
             "start_ns": steps.start_ns,
             "end_ns": np.maximum(steps.end_ns, steps.device_spans[:, 1]),
-            "ns": whole,
+            "ns": length_ns,
             "pause_ns": steps.pause_ns,
         },
         items=items,
@@ -111,11 +111,11 @@ def placed(trace: Trace, collectives: CollectiveRecords) -> Placed:
     _, devices, builder = _built(trace, collectives)
     if not devices:
         return Placed((), none()[:, 0], none()[:, 0], none())
-    found = []
+    pieces = []
     for item, row, time, cells in builder.placed:
         inside = _Gaps.of(time, cells)
-        found.append((item[inside.at], row[inside.at], inside.pieces))
-    items, rows, spans = (np.concatenate(column) for column in zip(*found, strict=True))
+        pieces.append((item[inside.at], row[inside.at], inside.pieces))
+    items, rows, spans = (np.concatenate(column) for column in zip(*pieces, strict=True))
     return Placed(list(builder.number), items, rows, spans)
 
 
@@ -128,11 +128,11 @@ def _built(trace: Trace, collectives: CollectiveRecords) -> tuple[StepTable, int
     devices = device_times(trace) if len(steps) else []
     if devices:
         spans, sources = steps.device_spans, Sources.of(trace, collectives)
-        known = spans[steps.input_wait_ns >= 0]
-        waiting = input_spans(trace) if len(known) else none()
+        with_input = spans[steps.input_wait_ns >= 0]
+        waiting = input_spans(trace) if len(with_input) else none()
         if len(trace.windows):
             waiting = intersection(waiting, trace.windows)
-        waiting = intersection(waiting, union(*known.T)) if len(waiting) else waiting
+        waiting = intersection(waiting, union(*with_input.T)) if len(waiting) else waiting
         for device in devices:
             _attribute(builder, sources, device, spans, waiting)
     return steps, len(devices), builder
@@ -154,29 +154,31 @@ def _attribute(
         (device.copies, copying, sources.copy),
         (device.unclassified_tasks, device.unclassified, sources.unclassified),
     )
-    every, ids = [], []
+    owner_rows, ids = [], []
     for rows, time, label in classes:
         columns = label(rows)
         item = builder.numbers(columns)
         start, length = (getattr(sources.trace.events, key)[rows] for key in _EXTENT)
         builder.occur(item, start, length, holding(spans, start))
         owner, begin = _owners(sources.trace, rows)
-        which, at, cells = _cells(begin, spans)
-        owned = item[owner][which]
-        builder.add(owned, at, length_within(time, cells))
-        builder.put(owned, time, cells, rows[owner][which])
-        every.append(rows[owner])
+        owner_of, step_of, cells = _cells(begin, spans)
+        owned = item[owner][owner_of]
+        builder.add(owned, step_of, length_within(time, cells))
+        builder.put(owned, time, cells, rows[owner][owner_of])
+        owner_rows.append(rows[owner])
         ids.append(columns["name"][owner])
     busy = merged(merged(device.computing, device.exposed), copying)
     busy = merged(busy, device.unclassified)
     idle = subtraction(device.known, busy)
     gaps = _Gaps.of(idle, spans)
-    work = _Work.of(sources, np.concatenate(every), Texts.concat(ids))
+    work = _Work.of(sources, np.concatenate(owner_rows), Texts.concat(ids))
     times = intersection(idle, waiting), subtraction(idle, waiting)
-    for (name, cause, at, ns), time in zip(gaps.waits(work, spans, waiting), times, strict=False):
-        item, some = builder.numbers(labels(Sort.WAIT, name, type=cause)), ns > 0
-        builder.add(item, at, ns, once=True)
-        builder.put(item[some], time, gaps.pieces[some])
+    for (name, cause, gap_step, ns), time in zip(
+        gaps.waits(work, spans, waiting), times, strict=False
+    ):
+        item, positive = builder.numbers(labels(Sort.WAIT, name, type=cause)), ns > 0
+        builder.add(item, gap_step, ns, once=True)
+        builder.put(item[positive], time, gaps.pieces[positive])
 
 
 _EXTENT = ("start_ns", "dur_ns")
@@ -206,16 +208,18 @@ def _cells(begin: I64, spans: I64) -> tuple[NDArray[np.intp], NDArray[np.intp], 
     """
     low = np.maximum(np.searchsorted(begin, spans[:, 0], "right") - 1, 0)
     size = np.maximum(np.searchsorted(begin, spans[:, 1]) - low, 1) * bool(len(begin))
-    at = np.repeat(np.arange(len(spans)), size)
-    which = low[at] + np.arange(len(at)) - np.repeat(np.cumsum(size) - size, size)
-    first = which == low[at]
-    last = which == (low + size - 1)[at]
+    step_of = np.repeat(np.arange(len(spans)), size)
+    begin_of = low[step_of] + np.arange(len(step_of)) - np.repeat(np.cumsum(size) - size, size)
+    is_first = begin_of == low[step_of]
+    is_last = begin_of == (low + size - 1)[step_of]
     if not len(begin):
-        return which, at, none()
-    cells = np.empty((len(at), 2), np.int64)
-    cells[:, 0] = np.where(first, spans[at, 0], begin[which])
-    cells[:, 1] = np.where(last, spans[at, 1], begin[np.minimum(which + 1, len(begin) - 1)])
-    return which, at, cells
+        return begin_of, step_of, none()
+    cells = np.empty((len(step_of), 2), np.int64)
+    cells[:, 0] = np.where(is_first, spans[step_of, 0], begin[begin_of])
+    cells[:, 1] = np.where(
+        is_last, spans[step_of, 1], begin[np.minimum(begin_of + 1, len(begin) - 1)]
+    )
+    return begin_of, step_of, cells
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -257,11 +261,13 @@ class _Gaps(msgspec.Struct, frozen=True):
     def of(cls, idle: I64, spans: I64) -> _Gaps:
         low = np.searchsorted(idle[:, 1], spans[:, 0], "right")
         size = np.maximum(np.searchsorted(idle[:, 0], spans[:, 1]) - low, 0)
-        at = np.repeat(np.arange(len(spans)), size)
-        which = low[at] + np.arange(len(at)) - np.repeat(np.cumsum(size) - size, size)
-        start = np.maximum(idle[which, 0], spans[at, 0])
-        end = np.minimum(idle[which, 1], spans[at, 1])
-        return cls(idle[which, 0], at, np.stack((start, end), axis=1))
+        step_of = np.repeat(np.arange(len(spans)), size)
+        interval_of = (
+            low[step_of] + np.arange(len(step_of)) - np.repeat(np.cumsum(size) - size, size)
+        )
+        start = np.maximum(idle[interval_of, 0], spans[step_of, 0])
+        end = np.minimum(idle[interval_of, 1], spans[step_of, 1])
+        return cls(idle[interval_of, 0], step_of, np.stack((start, end), axis=1))
 
     def waits(
         self, work: _Work, spans: I64, waiting: I64
@@ -270,20 +276,20 @@ class _Gaps(msgspec.Struct, frozen=True):
         end = self.pieces[:, 1]
         # boundaries that were taken from the profiler's own lanes may be 1 ns before a row
         after = np.searchsorted(work.start_ns, end - 1)
-        some = after < len(work.start_ns)
+        has_next = after < len(work.start_ns)
         next_ = np.minimum(after, max(len(work.start_ns) - 1, 0))
         if not len(work.start_ns):
             return ()
-        inside = some & (work.start_ns[next_] < spans[self.at, 1])
+        inside = has_next & (work.start_ns[next_] < spans[self.at, 1])
         name = work.name[next_].kept(inside, END)
-        last = np.iinfo(np.int64).max if work.traced else -1
-        launched = np.where(some, work.launched_ns[next_], last)
+        never = np.iinfo(np.int64).max if work.traced else -1
+        launched = np.where(has_next, work.launched_ns[next_], never)
         host = (launched >= 0) & (launched >= self.begin_ns)
         cause = Texts((str(Cause.UNKNOWN), str(Cause.HOST)), host.astype(np.int32))
         for_input = length_within(waiting, self.pieces)
-        rest = end - self.pieces[:, 0] - for_input
+        remaining = end - self.pieces[:, 0] - for_input
         inputs = Texts.same(str(Cause.INPUT), len(name))
-        return (name, inputs, self.at, for_input), (name, cause, self.at, rest)
+        return (name, inputs, self.at, for_input), (name, cause, self.at, remaining)
 
 
 # -- put together -------------------------------------------------------------------------
@@ -303,17 +309,17 @@ class _Builder:
         """A number per row, equal where the columns of :data:`KEY` are."""
         columns = [label[key] for key in KEY]
         groups = Groups.of(*(column.numbers() for column in columns))
-        named = (column[groups.first].mapped(_valid).tolist() for column in columns)
-        keys = zip(*named, strict=True)
-        own = [self.number.setdefault(key, len(self.number)) for key in keys]
-        return groups.spread(np.array(own, np.int64))
+        key_columns = (column[groups.first].mapped(_valid).tolist() for column in columns)
+        keys = zip(*key_columns, strict=True)
+        numbers_of_keys = [self.number.setdefault(key, len(self.number)) for key in keys]
+        return groups.spread(np.array(numbers_of_keys, np.int64))
 
     def add(self, item: I64, at: NDArray[np.intp], ns: I64, once: bool = False) -> None:
         """Time that belongs to items; ``once``: each of the lengths is an occurrence."""
-        some = ns > 0
-        count = np.full(int(some.sum()), int(once))
-        self._parts.append({"item": item[some], "at": at[some], "ns": ns[some],
-                            "count": count, "busy_ns": ns[some] * once})  # fmt: skip
+        positive = ns > 0
+        count = np.full(int(positive.sum()), int(once))
+        self._parts.append({"item": item[positive], "at": at[positive], "ns": ns[positive],
+                            "count": count, "busy_ns": ns[positive] * once})  # fmt: skip
 
     def put(self, item: I64, time: I64, cells: I64, rows: NDArray[np.intp] | None = None) -> None:
         """Where that is: what of ``time`` is in each cell, and the event rows that own it."""
@@ -322,27 +328,27 @@ class _Builder:
 
     def occur(self, item: I64, start: I64, length: I64, at: I64) -> None:
         """Rows of items that begin in steps (``at``; -1 = in none)."""
-        some = at >= 0
-        n = int(some.sum())
-        self._parts.append({"item": item[some], "at": at[some], "ns": np.zeros(n, np.int64),
-                            "count": np.ones(n, np.int64), "busy_ns": length[some]})  # fmt: skip
-        self._first.append((item[some], at[some], start[some]))
+        in_step = at >= 0
+        n = int(in_step.sum())
+        self._parts.append({"item": item[in_step], "at": at[in_step], "ns": np.zeros(n, np.int64),
+                            "count": np.ones(n, np.int64), "busy_ns": length[in_step]})  # fmt: skip
+        self._first.append((item[in_step], at[in_step], start[in_step]))
 
     def copy(self) -> _Builder:
         """A copy to which more items and parts can be added."""
-        made = copy(self)
-        made.number, made._parts = dict(self.number), list(self._parts)
-        return made
+        duplicate = copy(self)
+        duplicate.number, duplicate._parts = dict(self.number), list(self._parts)
+        return duplicate
 
-    def finish(self, whole: I64) -> tuple[Columns, Columns]:
+    def finish(self, length_ns: I64) -> tuple[Columns, Columns]:
         """Items and parts; the rest of a step was not recorded."""
         parts = _stacked(self._parts)
-        known = np.zeros(self._steps, np.int64)
-        np.add.at(known, parts["at"], parts["ns"])
-        rest = whole - known
-        if rest.any():
+        known_ns = np.zeros(self._steps, np.int64)
+        np.add.at(known_ns, parts["at"], parts["ns"])
+        unrecorded_ns = length_ns - known_ns
+        if unrecorded_ns.any():
             none = self.numbers(labels(Sort.UNRECORDED, Texts.same("", self._steps)))
-            self.add(none, np.arange(self._steps), rest, once=True)
+            self.add(none, np.arange(self._steps), unrecorded_ns, once=True)
             parts = _stacked(self._parts)
         groups = Groups.of(parts["item"], parts["at"])
         summed = {name: groups.total(parts[name]) for name in ("ns", "count", "busy_ns")}
@@ -351,22 +357,25 @@ class _Builder:
         places["item"] = places["item"].reshape(-1).astype(np.int64)
         keys = list(self.number)
         columns = {key: texts([keys[n][i] for n in used.tolist()]) for i, key in enumerate(KEY)}
-        first, last = self._places()
-        return {**columns, "first": first[used], "last": last[used]}, {**places, **summed}
+        first_rows, last_rows = self._first_places()
+        return {**columns, "first": first_rows[used], "last": last_rows[used]}, {**places, **summed}
 
-    def _places(self) -> tuple[I64, I64]:
+    def _first_places(self) -> tuple[I64, I64]:
         """The smallest and largest number of the first row of every item among all of a step."""
         low = np.full(len(self.number), -1, np.int64)
         high = low.copy()
-        item, at, start = (np.concatenate(c) for c in zip(*self._first, strict=True))
-        order = np.lexsort((start, at))
-        item, at = item[order], at[order]
-        place = np.arange(len(at)) - np.searchsorted(at, at)
+        item, step_of, start = (np.concatenate(c) for c in zip(*self._first, strict=True))
+        order = np.lexsort((start, step_of))
+        item, step_of = item[order], step_of[order]
+        position = np.arange(len(step_of)) - np.searchsorted(step_of, step_of)
         # place ascends within a step, so the first row of a group has the smallest
-        groups = Groups.of(item, at)
-        first, of = place[groups.first], item[groups.first]
-        every = Groups.of(of)
-        low[of[every.first]], high[of[every.first]] = every.low(first), every.high(first)
+        groups = Groups.of(item, step_of)
+        first_places, items_of = position[groups.first], item[groups.first]
+        by_item = Groups.of(items_of)
+        low[items_of[by_item.first]], high[items_of[by_item.first]] = (
+            by_item.low(first_places),
+            by_item.high(first_places),
+        )
         return low, high
 
 

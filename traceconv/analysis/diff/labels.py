@@ -115,37 +115,42 @@ class Sources(msgspec.Struct, frozen=True):
         if self.ascend:
             columns = operator_columns(trace, rows)
             kind, shape = columns["OP Type"], columns["Input Shapes"]
-            shape = shape.mapped(lambda one: one.strip('"'))
+            shape = shape.mapped(lambda text: text.strip('"'))
             names, module = _scoped(trace, rows, names, module)
         else:
             call = launching(trace, rows)
             kind = self.names(call)
             if any(track.kind is TrackKind.RANGES for track in trace.tracks):
                 # user ranges are not operators, but give the place
-                kind = kind.mapped(lambda one: one if "::" in one else "")
-            dims, other = fields(trace, np.maximum(call, 0), *SHAPES)
-            shape = dims.filled(other).kept(call >= 0)
+                kind = kind.mapped(lambda name: name if "::" in name else "")
+            dims, alternative = fields(trace, np.maximum(call, 0), *SHAPES)
+            shape = dims.filled(alternative).kept(call >= 0)
         return labels(Sort.COMPUTE, names, type=kind, shape=shape, module=module)
 
     def communication(self, rows: NDArray[np.intp]) -> Label:
         """Collectives, by kind, group and size."""
-        known, at = self.collectives, self.record[rows]
-        some = at >= 0
+        records, record_row = self.collectives, self.record[rows]
+        has_record = record_row >= 0
         kind, group, size = (  # rows at -1 take the last value, and are replaced below
-            np.append(column, 0)[at] for column in (known.kind, known.group, known.size)
+            np.append(column, 0)[record_row]
+            for column in (records.kind, records.group, records.size)
         )
         names = self.names(rows).mapped(kind_of)
         groups = [
-            lasting(f"HCCL group {i} {one.name}".strip() if one.hashed else one.name)
-            for i, one in enumerate(known.groups)
+            lasting(
+                f"HCCL group {i} {comm_group.name}".strip()
+                if comm_group.hashed
+                else comm_group.name
+            )
+            for i, comm_group in enumerate(records.groups)
         ] or [""]
-        different, which = np.unique(size, return_inverse=True)
-        sizes = Texts([str(n) if n >= 0 else "" for n in different.tolist()], which)
+        different, size_of = np.unique(size, return_inverse=True)
+        sizes = Texts([str(n) if n >= 0 else "" for n in different.tolist()], size_of)
         return labels(
             Sort.COMMUNICATION,
-            Texts(list(known.kinds) or [""], kind).where(some, names),
-            type=Texts(groups, group).kept(some),
-            shape=sizes.kept(some),
+            Texts(list(records.kinds) or [""], kind).where(has_record, names),
+            type=Texts(groups, group).kept(has_record),
+            shape=sizes.kept(has_record),
         )
 
     def copy(self, rows: NDArray[np.intp]) -> Label:
@@ -157,19 +162,21 @@ class Sources(msgspec.Struct, frozen=True):
         return labels(Sort.UNCLASSIFIED, self.names(rows))
 
 
-def _alike(some: I64, others: I64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _alike(left: I64, right: I64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Pairs of equal operations by start and end (shape (2, n)). Operations that begin and end
     together are paired in order."""
-    key = combined_key(*np.concatenate((some, others), axis=1))
+    key = combined_key(*np.concatenate((left, right), axis=1))
     places = []
-    for one in (key[: some.shape[1]], key[some.shape[1] :]):
-        order = np.argsort(one, kind="stable")
-        nth = np.arange(len(order)) - np.searchsorted(one[order], one[order])
-        places.append(dict(zip(zip(one[order].tolist(), nth.tolist(), strict=True), order.tolist(),
+    for keys in (key[: left.shape[1]], key[left.shape[1] :]):
+        order = np.argsort(keys, kind="stable")
+        nth = np.arange(len(order)) - np.searchsorted(keys[order], keys[order])
+        places.append(dict(zip(zip(keys[order].tolist(), nth.tolist(), strict=True), order.tolist(),
                                strict=True)))  # fmt: skip
-    shared = [place for place in places[1] if place in places[0]]
-    found = [np.array([side[place] for place in shared], np.intp) for side in places]
-    return found[0], found[1]
+    shared = [key_and_count for key_and_count in places[1] if key_and_count in places[0]]
+    paired = [
+        np.array([side[key_and_count] for key_and_count in shared], np.intp) for side in places
+    ]
+    return paired[0], paired[1]
 
 
 _OF_DISPATCHER = NameTest(lambda name: "::" in name)
@@ -184,11 +191,13 @@ def _scoped(
     MindSpore names operators by their path: ``Default/network/dense/MatMul-op12``.
     """
     path = names
-    for other in fields(trace, rows, *_PATHS):
-        path = other.filled(path)
-    scopes = path.mapped(lambda one: lasting(one.rpartition("/")[0]) if ROOTS.match(one) else "")
-    own = names.mapped(lambda one: lasting(one.rpartition("/")[2]) if ROOTS.match(one) else one)
-    return own, module.filled(scopes)
+    for column in fields(trace, rows, *_PATHS):
+        path = column.filled(path)
+    scopes = path.mapped(lambda name: lasting(name.rpartition("/")[0]) if ROOTS.match(name) else "")
+    short_names = names.mapped(
+        lambda name: lasting(name.rpartition("/")[2]) if ROOTS.match(name) else name
+    )
+    return short_names, module.filled(scopes)
 
 
 def _module_paths(trace: Trace) -> Texts:
@@ -197,11 +206,11 @@ def _module_paths(trace: Trace) -> Texts:
     nest, calls = Nest.of(trace, _ranges(trace)), launches(trace)
     if not len(nest.rows):
         return Texts.same("", len(trace.events))
-    at = nest.at(calls.thread, calls.time_ns)
-    held = at >= 0
+    innermost = nest.at(calls.thread, calls.time_ns)
+    held = innermost >= 0
     paths = Texts.of(["", *_paths(trace, nest)])
     code = np.zeros(len(trace.events), np.int32)
-    code[calls.device[held]] = paths.code[1 + at[held]]
+    code[calls.device[held]] = paths.code[1 + innermost[held]]
     return Texts(paths.values, code)
 
 
@@ -222,13 +231,13 @@ def _paths(trace: Trace, nest: Nest) -> list[str]:
     """The path of every slice of a nest: names from the outermost to its own, level by level."""
     name = trace.events.name[nest.rows]
     short = {i: lasting(trace.strings[i]).removeprefix("nn.Module: ") for i in set(name.tolist())}
-    own = texts([short[i] for i in name.tolist()])
-    paths, todo = own.copy(), nest.parent >= 0
+    own_names = texts([short[i] for i in name.tolist()])
+    paths, todo = own_names.copy(), nest.parent >= 0
     ready = ~todo
     while todo.any():
         now = todo & ready[np.maximum(nest.parent, 0)]
         if not now.any():
             break
-        paths[now] = paths[nest.parent[now]] + "/" + own[now]
+        paths[now] = paths[nest.parent[now]] + "/" + own_names[now]
         ready, todo = ready | now, todo & ~now
     return [path[-_LONGEST_NAME:] for path in paths.tolist()]

@@ -96,28 +96,28 @@ def match(before: Columns, after: Columns) -> Pairs:
     waits = [dict.fromkeys(i for i, sort in enumerate(side["sort"]) if sort == Sort.WAIT)
              for side in sides]  # fmt: skip
     firsts = before["first"], after["first"]
-    found = _matched(sides, work, firsts)
+    matched = _matched(sides, work, firsts)
     # a gap is named by the work that ends it, which may have another name now
-    names = {sides[0]["name"][a]: sides[1]["name"][b] for a, b, _ in found}
+    names = {sides[0]["name"][a]: sides[1]["name"][b] for a, b, _ in matched}
     renamed = [names.get(name, name) for name in sides[0]["name"]]
-    found += _matched(
+    matched += _matched(
         (_forms({**before, "name": np.array(renamed, object)}), sides[1]), waits, firsts
     )
     free = [{**work[side], **waits[side]} for side in (0, 1)]
-    found = [(a, b, _differences(sides, a, b, changed)) for a, b, changed in found]
-    found.sort()
-    place = _moved(found, before, after)
-    found = [
-        (a, b, (*changed, MOVED) if i in place and MOVED not in changed else changed)
-        for i, (a, b, changed) in enumerate(found)
+    matched = [(a, b, _differences(sides, a, b, changed)) for a, b, changed in matched]
+    matched.sort()
+    moved_pairs = _moved(matched, before, after)
+    matched = [
+        (a, b, (*changed, MOVED) if i in moved_pairs and MOVED not in changed else changed)
+        for i, (a, b, changed) in enumerate(matched)
     ]
     only = [(a, -1, (REMOVED,)) for a in free[0]] + [(-1, b, (ADDED,)) for b in free[1]]
-    every = found + only
+    all_pairs = matched + only
     return Pairs(
-        np.array([a for a, _, _ in every], np.int64),
-        np.array([b for _, b, _ in every], np.int64),
-        tuple(changed for _, _, changed in every),
-        _instead(every, len(found), before, after),
+        np.array([a for a, _, _ in all_pairs], np.int64),
+        np.array([b for _, b, _ in all_pairs], np.int64),
+        tuple(changed for _, _, changed in all_pairs),
+        _instead(all_pairs, len(matched), before, after),
     )
 
 
@@ -126,17 +126,17 @@ def _matched(
     firsts: tuple[I64, I64],
 ) -> list[tuple[int, int, tuple[str, ...]]]:  # fmt: skip
     """Pairs of rows, and what may differ in them; they are taken out of ``free``."""
-    found: list[tuple[int, int, tuple[str, ...]]] = []
+    matched: list[tuple[int, int, tuple[str, ...]]] = []
     for level in _LEVELS:
         keyed = [_keyed(side, rows, level) for side, rows in zip(sides, free, strict=True)]
         for key in [key for key in keyed[0] if key in keyed[1]]:
-            here, there = keyed[0][key], keyed[1][key]
-            if level.even and len(here) != len(there):
+            rows_before, rows_after = keyed[0][key], keyed[1][key]
+            if level.even and len(rows_before) != len(rows_after):
                 continue
-            for a, b in _paired(here, there, *firsts):
-                found.append((a, b, level.changed))
+            for a, b in _paired(rows_before, rows_after, *firsts):
+                matched.append((a, b, level.changed))
                 del free[0][a], free[1][b]
-    return found
+    return matched
 
 
 def _forms(items: Columns) -> dict[str, list[str]]:
@@ -158,13 +158,13 @@ def plain(name: str) -> str:
     if not _CODE.search(name):
         return name
     name = _ANONYMOUS.sub("", name)
-    depth, kept = 0, []
+    depth, characters = 0, []
     for char in name:
         depth += char == "<"
         if not depth:
-            kept.append(char)
+            characters.append(char)
         depth -= char == ">" and depth > 0
-    short = "".join(kept).partition("(")[0].strip()
+    short = "".join(characters).partition("(")[0].strip()
     return short.rpartition(" ")[2] or name
 
 
@@ -177,35 +177,35 @@ def _keyed(
     side: Mapping[str, Sequence[str]], rows: Mapping[int, None], level: Level
 ) -> dict[tuple[str, ...], list[int]]:
     """The rows by what a level asks for."""
-    found: dict[tuple[str, ...], list[int]] = {}
+    rows_by_key: dict[tuple[str, ...], list[int]] = {}
     columns = [side[name] for name in level.same]
     for row in rows:
         if level.sorts and side["sort"][row] not in level.sorts:
             continue
         if KERNEL in level.changed and not side["type"][row]:
             continue
-        found.setdefault(tuple(column[row] for column in columns), []).append(row)
-    return found
+        rows_by_key.setdefault(tuple(column[row] for column in columns), []).append(row)
+    return rows_by_key
 
 
 def _paired(
-    here: Sequence[int], there: Sequence[int], first_here: I64, first_there: I64
+    rows_before: Sequence[int], rows_after: Sequence[int], first_here: I64, first_there: I64
 ) -> list[tuple[int, int]]:
     """Candidates one to one: in their order, or where they are not equally many the nearest."""
-    here = sorted(here, key=lambda row: (first_here[row], row))
-    there = sorted(there, key=lambda row: (first_there[row], row))
-    if len(here) == len(there) or len(here) * len(there) > _MOST_PAIRED:
-        return list(zip(here, there, strict=False))
+    rows_before = sorted(rows_before, key=lambda row: (first_here[row], row))
+    rows_after = sorted(rows_after, key=lambda row: (first_there[row], row))
+    if len(rows_before) == len(rows_after) or len(rows_before) * len(rows_after) > _MOST_PAIRED:
+        return list(zip(rows_before, rows_after, strict=False))
     near = sorted(
         (abs(int(first_here[a]) - int(first_there[b])), i, j)
-        for (i, a), (j, b) in product(enumerate(here), enumerate(there))
+        for (i, a), (j, b) in product(enumerate(rows_before), enumerate(rows_after))
     )
-    left, right, pairs = set(range(len(here))), set(range(len(there))), []
+    left, right, pairs = set(range(len(rows_before))), set(range(len(rows_after))), []
     for _, i, j in near:
         if i in left and j in right:
             left.discard(i)
             right.discard(j)
-            pairs.append((here[i], there[j]))
+            pairs.append((rows_before[i], rows_after[j]))
     return pairs
 
 
@@ -215,32 +215,34 @@ def _differences(
     """What of ``changed`` differs indeed."""
     before, after = sides
     columns = {MOVED: "module", SHAPE: "shape", KERNEL: "plain", GROUP: "type", OPERATOR: "type"}
-    return tuple(one for one in changed if before[columns[one]][a] != after[columns[one]][b])
+    return tuple(
+        change for change in changed if before[columns[change]][a] != after[columns[change]][b]
+    )
 
 
 # -- places in the step --------------------------------------------------------------------
 
 
 def _moved(
-    found: Sequence[tuple[int, int, tuple[str, ...]]], before: Columns, after: Columns
+    matched: Sequence[tuple[int, int, tuple[str, ...]]], before: Columns, after: Columns
 ) -> set[int]:
     """Which pairs are at another place among those of their sort: out of the order that most of
     them keep, and by more than their own place differs between the steps of a run."""
     moved: set[int] = set()
     for sort in Sort:
         placed = [
-            i for i, (a, b, _) in enumerate(found)
+            i for i, (a, b, _) in enumerate(matched)
             if before["sort"][a] == sort and before["first"][a] >= 0 <= after["first"][b]
         ]  # fmt: skip
-        first = _ranks([int(before["first"][found[i][0]]) for i in placed])
-        second = _ranks([int(after["first"][found[i][1]]) for i in placed])
-        order = sorted(range(len(placed)), key=lambda i: first[i])
-        kept = set(_increasing([second[i] for i in order]))
+        ranks_before = _ranks([int(before["first"][matched[i][0]]) for i in placed])
+        second = _ranks([int(after["first"][matched[i][1]]) for i in placed])
+        order = sorted(range(len(placed)), key=lambda i: ranks_before[i])
+        in_order = set(_increasing([second[i] for i in order]))
         for n, i in enumerate(order):
-            a, b, _ = found[placed[i]]
-            loose = max(int(one["last"][row] - one["first"][row])
-                        for one, row in ((before, a), (after, b)))  # fmt: skip
-            if n not in kept and abs(first[i] - second[i]) > loose:
+            a, b, _ = matched[placed[i]]
+            loose = max(int(columns["last"][row] - columns["first"][row])
+                        for columns, row in ((before, a), (after, b)))  # fmt: skip
+            if n not in in_order and abs(ranks_before[i] - second[i]) > loose:
                 moved.add(placed[i])
     return moved
 
@@ -266,38 +268,41 @@ def _increasing(values: Sequence[int]) -> list[int]:
             places.append(i)
         else:
             ends[length], places[length] = value, i
-    found, at = [], places[-1] if places else -1
-    while at >= 0:
-        found.append(at)
-        at = before[at]
-    return found[::-1]
+    chosen, position = [], places[-1] if places else -1
+    while position >= 0:
+        chosen.append(position)
+        position = before[position]
+    return chosen[::-1]
 
 
 def _instead(
-    every: Sequence[tuple[int, int, tuple[str, ...]]], matched: int, before: Columns, after: Columns
+    all_pairs: Sequence[tuple[int, int, tuple[str, ...]]],
+    matched: int,
+    before: Columns,
+    after: Columns,
 ) -> dict[int, tuple[int, ...]]:
     """For computation that only one run has, the operations between the same neighbours in the
     other run: the parts of a fused kernel, or the kernel that they were fused to."""
     pairs = [
         (int(before["first"][a]), int(after["first"][b]))
-        for a, b, _ in every[:matched]
+        for a, b, _ in all_pairs[:matched]
         if before["first"][a] >= 0 <= after["first"][b]
     ]
     pairs.sort()
-    kept = _increasing(_ranks([second for _, second in pairs]))
-    anchors = [[pairs[i][side] for i in kept] for side in (0, 1)]
+    in_order = _increasing(_ranks([second for _, second in pairs]))
+    anchors = [[pairs[i][side] for i in in_order] for side in (0, 1)]
     slots: dict[int, tuple[list[int], list[int]]] = {}
-    for row, (a, b, _) in enumerate(every[matched:], matched):
+    for row, (a, b, _) in enumerate(all_pairs[matched:], matched):
         side = int(a < 0)
-        items, one = ((before, a), (after, b))[side]
-        if items["sort"][one] == Sort.COMPUTE:
-            slot = bisect_left(anchors[side], int(items["first"][one]))
+        items, item_row = ((before, a), (after, b))[side]
+        if items["sort"][item_row] == Sort.COMPUTE:
+            slot = bisect_left(anchors[side], int(items["first"][item_row]))
             slots.setdefault(slot, ([], []))[side].append(row)
-    found: dict[int, tuple[int, ...]] = {}
+    replaced_by: dict[int, tuple[int, ...]] = {}
     for gone, new in slots.values():
         if gone and new:
-            gone.sort(key=lambda row: before["first"][every[row][0]])
-            new.sort(key=lambda row: after["first"][every[row][1]])
-            found.update(dict.fromkeys(gone, tuple(new)))
-            found.update(dict.fromkeys(new, tuple(gone)))
-    return found
+            gone.sort(key=lambda row: before["first"][all_pairs[row][0]])
+            new.sort(key=lambda row: after["first"][all_pairs[row][1]])
+            replaced_by.update(dict.fromkeys(gone, tuple(new)))
+            replaced_by.update(dict.fromkeys(new, tuple(gone)))
+    return replaced_by

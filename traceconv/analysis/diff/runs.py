@@ -67,43 +67,50 @@ class Run:
         shape: JobShape = NO_SHAPE,
     ) -> Run:
         """The run of all ranks, with the steps that all of them have."""
-        full = {rank: one for rank, one in sorted(ranks.items()) if len(one)}
+        full = {rank: items for rank, items in sorted(ranks.items()) if len(items)}
         empty = tuple(sorted(set(ranks) - set(full)))
-        return cls(label, _together(full), world_size, empty, shape)
+        return cls(label, _with_shared_steps(full), world_size, empty, shape)
 
     def only(self, ranks: Iterable[int] | None = None, steps: Iterable[int] | None = None) -> Run:
         """Only some ranks and steps, by number; None for all."""
-        wanted = self.ranks if ranks is None else [r for r in sorted(ranks) if r in self.ranks]
-        kept = {rank: self.ranks[rank] for rank in wanted}
+        chosen = self.ranks if ranks is None else [r for r in sorted(ranks) if r in self.ranks]
+        selected = {rank: self.ranks[rank] for rank in chosen}
         if steps is not None:
             numbers = list(steps)
-            kept = {r: taken(one, np.isin(one.steps["step"], numbers)) for r, one in kept.items()}
-        found = Run.of(self.label, kept, self.world_size, self.shape)
-        return replace(found, empty=(*found.empty, *self.empty) if ranks is None else found.empty)
+            selected = {
+                r: taken(items, np.isin(items.steps["step"], numbers))
+                for r, items in selected.items()
+            }
+        reduced = Run.of(self.label, selected, self.world_size, self.shape)
+        return replace(
+            reduced, empty=(*reduced.empty, *self.empty) if ranks is None else reduced.empty
+        )
 
     @cached_property
     def warms_up(self) -> bool:
         """Whether the first step is longer than all others by more than these differ, as where the
         profiler starts or something is compiled."""
-        lengths = [one.steps["ns"] for one in self.ranks.values()]
+        lengths = [items.steps["ns"] for items in self.ranks.values()]
         if not lengths or min(map(len, lengths)) < _FEWEST or len(set(map(len, lengths))) > 1:
             return False
         mean = np.mean(lengths, axis=0)
-        others = mean[1:]
-        return bool(mean[0] > others.max() + np.ptp(others))
+        later = mean[1:]
+        return bool(mean[0] > later.max() + np.ptp(later))
 
     @property
     def steady(self) -> Run:
         """The run without its first step, if that one is longer."""
         if not self.warms_up:
             return self
-        kept = {r: taken(one, np.arange(len(one)) > 0) for r, one in self.ranks.items()}
-        return replace(self, ranks=kept)
+        without_first = {
+            r: taken(items, np.arange(len(items)) > 0) for r, items in self.ranks.items()
+        }
+        return replace(self, ranks=without_first)
 
     @property
     def steps(self) -> set[int]:
         """Numbers of the steps of all ranks."""
-        return {step for one in self.ranks.values() for step in one.steps["step"].tolist()}
+        return {step for items in self.ranks.values() for step in items.steps["step"].tolist()}
 
     @cached_property
     def critical(self) -> dict[int, float]:
@@ -112,16 +119,16 @@ class Run:
         Of the ranks whose mean step is the longest, or as good as that, those that communicate
         least: the others wait for them. Several ranks if none stands out; least first.
         """
-        means = {rank: float(one.steps["ns"].mean()) for rank, one in self.ranks.items()}
+        means = {rank: float(items.steps["ns"].mean()) for rank, items in self.ranks.items()}
         longest = max(means.values()) * (1 - _SAME_LENGTH)
         shares = {
             rank: share(self.ranks[rank], Sort.COMMUNICATION)
             for rank, mean in means.items()
             if mean >= longest
         }
-        most = min(shares.values()) + _SAME_WAIT
-        ascending = sorted(shares.items(), key=lambda one: one[1])
-        return {rank: exposed for rank, exposed in ascending if exposed <= most}
+        highest = min(shares.values()) + _SAME_WAIT
+        ascending = sorted(shares.items(), key=lambda item: item[1])
+        return {rank: exposed for rank, exposed in ascending if exposed <= highest}
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -129,53 +136,55 @@ class Run:
         number: dict[tuple[str, ...], int] = {}
         places: list[tuple[int, int]] = []
         rows = {}
-        for rank, one in self.ranks.items():
-            columns = (one.items[name].tolist() for name in (*KEY, "first", "last"))
-            own = []
-            for *key, first, last in zip(*columns, strict=True):
-                own.append(number.setdefault(tuple(key), len(number)))
-                if own[-1] == len(places):
-                    places.append((first, last))
-            rows[rank] = np.array(own, np.int64)
+        for rank, rank_items in self.ranks.items():
+            columns = (rank_items.items[name].tolist() for name in (*KEY, "first", "last"))
+            numbers = []
+            for *key, first_place, last_place in zip(*columns, strict=True):
+                numbers.append(number.setdefault(tuple(key), len(number)))
+                if numbers[-1] == len(places):
+                    places.append((first_place, last_place))
+            rows[rank] = np.array(numbers, np.int64)
         items = {name: texts([key[i] for key in number]) for i, name in enumerate(KEY)}
-        first, last = np.array(places, np.int64).reshape(-1, 2).T
-        return Catalog({**items, "first": first, "last": last}, rows)
+        first_place, last_place = np.array(places, np.int64).reshape(-1, 2).T
+        return Catalog({**items, "first": first_place, "last": last_place}, rows)
 
     def matrix(self, rank: int, column: str = "ns") -> I64:
         """(items of the catalog, steps) int64: a column of the parts of a rank."""
-        one = self.ranks[rank]
-        found = np.zeros((len(self.catalog.items["sort"]), len(one)), np.int64)
-        found[self.catalog.rows[rank][one.parts["item"]], one.parts["at"]] = one.parts[column]
-        return found
+        rank_items = self.ranks[rank]
+        values = np.zeros((len(self.catalog.items["sort"]), len(rank_items)), np.int64)
+        values[self.catalog.rows[rank][rank_items.parts["item"]], rank_items.parts["at"]] = (
+            rank_items.parts[column]
+        )
+        return values
 
     def totals(self, rank: int, column: str = "ns") -> I64:
         """A column of the parts of a rank by item of the catalog, summed over steps."""
-        one = self.ranks[rank]
-        found = np.zeros(len(self.catalog.items["sort"]), np.int64)
-        np.add.at(found, self.catalog.rows[rank][one.parts["item"]], one.parts[column])
-        return found
+        rank_items = self.ranks[rank]
+        sums = np.zeros(len(self.catalog.items["sort"]), np.int64)
+        np.add.at(sums, self.catalog.rows[rank][rank_items.parts["item"]], rank_items.parts[column])
+        return sums
 
 
 def taken(items: StepItems, steps: NDArray[np.bool_]) -> StepItems:
     """Only the steps of a mask."""
     if not len(items) or steps.all():
         return items
-    place = np.cumsum(steps) - 1
-    kept = steps[items.parts["at"]]
-    parts = {name: column[kept] for name, column in items.parts.items()}
+    new_step = np.cumsum(steps) - 1
+    is_kept = steps[items.parts["at"]]
+    parts = {name: column[is_kept] for name, column in items.parts.items()}
     return msgspec.structs.replace(
         items,
         steps={name: column[steps] for name, column in items.steps.items()},
-        parts={**parts, "at": place[parts["at"]]},
+        parts={**parts, "at": new_step[parts["at"]]},
     )
 
 
 def per_step(items: StepItems, sort: Sort) -> I64:
     """What of every step belongs to items of a sort, ns."""
     rows = items.items["sort"][items.parts["item"]] == sort
-    found = np.zeros(len(items), np.int64)
-    np.add.at(found, items.parts["at"][rows], items.parts["ns"][rows])
-    return found
+    totals = np.zeros(len(items), np.int64)
+    np.add.at(totals, items.parts["at"][rows], items.parts["ns"][rows])
+    return totals
 
 
 def share(items: StepItems, sort: Sort) -> float:
@@ -183,15 +192,15 @@ def share(items: StepItems, sort: Sort) -> float:
     return float(per_step(items, sort).sum()) / max(float(items.steps["ns"].sum()), 1.0)
 
 
-def _together(ranks: Mapping[int, StepItems]) -> dict[int, StepItems]:
+def _with_shared_steps(ranks: Mapping[int, StepItems]) -> dict[int, StepItems]:
     """The steps that all ranks have, if there are any: they are drawn together."""
-    keys = {rank: _numbers(one) for rank, one in ranks.items()}
+    keys = {rank: _numbers(items) for rank, items in ranks.items()}
     shared = set.intersection(*map(set, keys.values())) if keys else set()
     if not shared:
         return dict(ranks)
     return {
-        rank: taken(one, np.array([key in shared for key in keys[rank]], bool))
-        for rank, one in ranks.items()
+        rank: taken(items, np.array([key in shared for key in keys[rank]], bool))
+        for rank, items in ranks.items()
     }
 
 
@@ -209,15 +218,15 @@ def empty(before: Run, after: Run, pairs: Sequence[RankPair]) -> list[str]:
     Args:
         pairs: of ranks that both have.
     """
-    found = [
+    reasons = [
         f"{run.label} is empty: it has no step whose device work was recorded on a timeline"
         for run in (before, after)
         if not run.ranks
     ]
-    if not found and not pairs:
-        have = (f"{run.label} has {_named(run.ranks)}" for run in (before, after))
-        found.append(f"they share no rank: {', '.join(have)}")
-    return found
+    if not reasons and not pairs:
+        have = (f"{run.label} has {_ranks_text(run.ranks)}" for run in (before, after))
+        reasons.append(f"they share no rank: {', '.join(have)}")
+    return reasons
 
 
 def obstacles(before: Run, after: Run, pairs: Sequence[RankPair], given: bool) -> list[str]:
@@ -227,15 +236,15 @@ def obstacles(before: Run, after: Run, pairs: Sequence[RankPair], given: bool) -
         pairs: of ranks that are compared.
         given: whether the user paired them.
     """
-    found = [] if given else _sizes(before, after)
+    reasons = [] if given else _sizes(before, after)
     recorded = (_recorded(before.ranks[a], after.ranks[b]) for a, b in pairs)
-    found += dict.fromkeys(reason for reasons in recorded for reason in reasons)
-    return found + _models(before, after, pairs)
+    reasons += dict.fromkeys(reason for reasons in recorded for reason in reasons)
+    return reasons + _models(before, after, pairs)
 
 
-def _named(ranks: Iterable[int]) -> str:
-    known = list(ranks)
-    return f"rank{'s' * (len(known) > 1)} {format_ranges(known)}"
+def _ranks_text(ranks: Iterable[int]) -> str:
+    numbers = list(ranks)
+    return f"rank{'s' * (len(numbers) > 1)} {format_ranges(numbers)}"
 
 
 def _sizes(before: Run, after: Run) -> list[str]:
@@ -250,38 +259,42 @@ def _sizes(before: Run, after: Run) -> list[str]:
 
 def _recorded(before: StepItems, after: StepItems) -> list[str]:
     """Other devices, or other parts of the job were recorded."""
-    found = []
+    reasons = []
     if before.vendor != after.vendor:
-        names = [("NPUs" if one.vendor == "ascend" else "GPUs") for one in (before, after)]
-        found.append(f"other devices: {names[0]} before, {names[1]} after")
+        names = [
+            ("NPUs" if side_items.vendor == "ascend" else "GPUs") for side_items in (before, after)
+        ]
+        reasons.append(f"other devices: {names[0]} before, {names[1]} after")
     if before.devices != after.devices:
-        found.append(f"other devices: {before.devices} per rank before, {after.devices} after")
+        reasons.append(f"other devices: {before.devices} per rank before, {after.devices} after")
     if before.marked != after.marked:
         no, yes = ("before", "after") if after.marked else ("after", "before")
-        found.append(f"different coverage: steps are marked {yes}, not {no}")
+        reasons.append(f"different coverage: steps are marked {yes}, not {no}")
     if set(before.layers) != set(after.layers):
-        text = [", ".join(one.layers) or "nothing" for one in (before, after)]
-        found.append(f"different coverage: recorded were {text[0]} before, {text[1]} after")
-    missing = [100 * share(one, Sort.UNRECORDED) for one in (before, after)]
+        text = [", ".join(side_items.layers) or "nothing" for side_items in (before, after)]
+        reasons.append(f"different coverage: recorded were {text[0]} before, {text[1]} after")
+    missing = [100 * share(side_items, Sort.UNRECORDED) for side_items in (before, after)]
     if abs(missing[0] - missing[1]) > _UNRECORDED:
         text = [f"{percent:.1f} %" for percent in missing]
         why = f"{text[0]} of the steps were not recorded before, {text[1]} after"
-        found.append(f"different coverage: {why}")
-    return found
+        reasons.append(f"different coverage: {why}")
+    return reasons
 
 
 def _models(before: Run, after: Run, pairs: Sequence[RankPair]) -> list[str]:
     """Too little computing by operators or kernels that both have, whatever their shapes."""
-    named = [[_called(*one) for one in _compute(run)] for run in (before, after)]
-    known = [{name for names in side for name in names} for side in named]
+    names_by_side = [[_called(*item) for item in _compute(run)] for run in (before, after)]
+    all_names = [{name for names in side for name in names} for side in names_by_side]
     shares: list[float] = []
     for side, run in enumerate((before, after)):
         ns: F64 = np.sum([run.totals(pair[side]) for pair in pairs], axis=0, dtype=np.float64)
         ns = ns[run.catalog.items["sort"] == Sort.COMPUTE]
         if not ns.any():
             return []
-        both = np.array([bool(names & known[1 - side]) for names in named[side]], bool)
-        shares.append(100 * float(ns[both].sum() / ns.sum()))
+        in_both = np.array(
+            [bool(names & all_names[1 - side]) for names in names_by_side[side]], bool
+        )
+        shares.append(100 * float(ns[in_both].sum() / ns.sum()))
     if max(shares) >= _SHARED:
         return []
     text = f"{shares[0]:.0f} % of the computing before and {shares[1]:.0f} % of that after"
@@ -291,8 +304,8 @@ def _models(before: Run, after: Run, pairs: Sequence[RankPair]) -> list[str]:
 def _compute(run: Run) -> Iterable[tuple[str, str]]:
     """Name and operator of every item that computes."""
     items = run.catalog.items
-    mine = items["sort"] == Sort.COMPUTE
-    return zip(items["name"][mine].tolist(), items["type"][mine].tolist(), strict=True)
+    computes = items["sort"] == Sort.COMPUTE
+    return zip(items["name"][computes].tolist(), items["type"][computes].tolist(), strict=True)
 
 
 def _called(name: str, operator: str) -> set[str]:

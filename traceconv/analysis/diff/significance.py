@@ -113,45 +113,52 @@ def half_widths(
         return np.where(size > 0, np.inf, 0.0)
     share = size / size.sum() if size.sum() > 0 else np.ones(rows)
     if group is None:
-        return _together(before, after, ERROR[kind] / among * share)
+        return _joint_widths(before, after, ERROR[kind] / among * share)
     groups = int(group.max()) + 1
-    whole = before.summed(group, groups), after.summed(group, groups)
-    level = np.maximum(*(one.means for one in whole))
-    common = _together(*whole, np.full(groups, ERROR[kind] / 2 / groups))
+    summed = before.summed(group, groups), after.summed(group, groups)
+    level = np.maximum(*(group_series.means for group_series in summed))
+    common = _joint_widths(*summed, np.full(groups, ERROR[kind] / 2 / groups))
     common = np.divide(common, level, out=np.zeros(groups), where=level > 0)[group] * size
-    own = [_apart(one, of, group) for one, of in zip((before, after), whole, strict=True)]
+    residual = [
+        _without_pace(series, group_series, group)
+        for series, group_series in zip((before, after), summed, strict=True)
+    ]
     alone = np.zeros(rows)
     for number in range(groups):
-        some = group == number
-        error = ERROR[kind] / 2 * share[some]
-        alone[some] = _alone(own[0].rows(some), own[1].rows(some), size[some], error)
+        of_group = group == number
+        error = ERROR[kind] / 2 * share[of_group]
+        alone[of_group] = _alone(
+            residual[0].rows(of_group), residual[1].rows(of_group), size[of_group], error
+        )
     return np.asarray(np.hypot(common, alone))
 
 
-def _apart(one: Series, whole: Series, group: NDArray[np.intp]) -> Series:
+def _without_pace(series: Series, group_series: Series, group: NDArray[np.intp]) -> Series:
     """What rows do besides the pace of their group."""
-    usual = whole.means
-    pace = np.divide(whole.values, usual[:, None], out=np.ones(whole.values.shape),
+    usual = group_series.means
+    pace = np.divide(group_series.values, usual[:, None], out=np.ones(group_series.values.shape),
                      where=usual[:, None] > 0)  # fmt: skip
-    values = one.values - one.means[:, None] * pace[group]
-    return Series(values, one.counts, one.resolution_ns)
+    values = series.values - series.means[:, None] * pace[group]
+    return Series(values, series.counts, series.resolution_ns)
 
 
-def _together(before: Series, after: Series, error: F64) -> F64:
+def _joint_widths(before: Series, after: Series, error: F64) -> F64:
     """Half widths by what each row itself says."""
-    variances = [_variance(one) for one in (before, after)]
+    variances = [_variance(series) for series in (before, after)]
     total = variances[0] + variances[1]
     # Welch and Satterthwaite: degrees of freedom of a sum of two estimated variances
     estimated = np.zeros(len(total))
-    for one, variance in zip((before, after), variances, strict=True):
-        estimated += variance**2 / (one.steps - 1)
-    most = float(before.steps + after.steps - 2)
-    freedom = np.divide(total**2, estimated, out=np.full(len(total), most), where=estimated > 0)
+    for series, variance in zip((before, after), variances, strict=True):
+        estimated += variance**2 / (series.steps - 1)
+    most_freedom = float(before.steps + after.steps - 2)
+    freedom = np.divide(
+        total**2, estimated, out=np.full(len(total), most_freedom), where=estimated > 0
+    )
     related = _correlation(before.values, after.values)
     inflation = np.asarray((1 + related) / (1 - related))
-    wide = _wide(error, np.minimum(freedom, most) / inflation)
-    found: F64 = wide * np.sqrt(total * inflation + _rounding(before, after))
-    return found + _drift(before, after)
+    wide = _wide(error, np.minimum(freedom, most_freedom) / inflation)
+    width: F64 = wide * np.sqrt(total * inflation + _rounding(before, after))
+    return width + _drift(before, after)
 
 
 def _alone(before: Series, after: Series, size: F64, error: F64) -> F64:
@@ -169,10 +176,12 @@ def _alone(before: Series, after: Series, size: F64, error: F64) -> F64:
     return np.asarray(wide * np.sqrt(total * inflation))
 
 
-def _standard(one: Series) -> F64:
-    scatter = one.values.std(axis=1, keepdims=True)
-    found: F64 = np.divide(one.values, scatter, out=np.zeros(one.values.shape), where=scatter > 0)
-    return found
+def _standard(series: Series) -> F64:
+    scatter = series.values.std(axis=1, keepdims=True)
+    scaled: F64 = np.divide(
+        series.values, scatter, out=np.zeros(series.values.shape), where=scatter > 0
+    )
+    return scaled
 
 
 def _wide(error: F64, freedom: F64) -> F64:
@@ -183,11 +192,11 @@ def _wide(error: F64, freedom: F64) -> F64:
 
 def _rounding(before: Series, after: Series) -> F64:
     """Variance of the difference that time stamps' resolution causes."""
-    found = np.zeros(len(before.counts))
-    for one in (before, after):
-        if one.resolution_ns > 1:  # both ends of a length are off by up to half a unit
-            found += one.counts * one.resolution_ns**2 / (6 * one.steps)
-    return found
+    variance = np.zeros(len(before.counts))
+    for series in (before, after):
+        if series.resolution_ns > 1:  # both ends of a length are off by up to half a unit
+            variance += series.counts * series.resolution_ns**2 / (6 * series.steps)
+    return variance
 
 
 def _variance(series: Series) -> F64:
@@ -197,13 +206,15 @@ def _variance(series: Series) -> F64:
     drawn = np.random.default_rng(_SEED).integers(0, steps, (draws, steps))
     weight = np.zeros((steps, draws))
     np.add.at(weight, (drawn.T, np.arange(draws)), 1 / steps)
-    found = np.empty(len(series.values))
-    for row in range(0, len(found), _ROWS):
-        some = series.values[row : row + _ROWS]
-        found[row : row + _ROWS] = ((some - some.mean(axis=1, keepdims=True)) @ weight).var(axis=1)
+    variances = np.empty(len(series.values))
+    for row in range(0, len(variances), _ROWS):
+        chunk = series.values[row : row + _ROWS]
+        variances[row : row + _ROWS] = ((chunk - chunk.mean(axis=1, keepdims=True)) @ weight).var(
+            axis=1
+        )
     # the spread of the draws themselves is known, and so is that few steps scatter too little
     usual = weight.var(axis=1).mean() * steps**2
-    return np.asarray(found / usual)
+    return np.asarray(variances / usual)
 
 
 def _correlation(before: F64, after: F64, pooled: bool = False) -> F64:
@@ -231,19 +242,19 @@ def _drift(before: Series, after: Series) -> F64:
     """By how much the runs differ if one is but the continuation of the other: the sum of the trend
     that their steps have in common, if any."""
     rise, squares = np.zeros(len(before.values)), 0.0
-    for one in (before, after):
-        time = np.arange(one.steps) - (one.steps - 1) / 2
-        rise += one.values @ time
+    for series in (before, after):
+        time = np.arange(series.steps) - (series.steps - 1) / 2
+        rise += series.values @ time
         squares += float((time**2).sum())
-    slope, rest, freedom = rise / squares, np.zeros(len(rise)), -1
-    for one in (before, after):
-        time = np.arange(one.steps) - (one.steps - 1) / 2
-        off = one.values - one.values.mean(axis=1, keepdims=True) - slope[:, None] * time
-        rest += (off**2).sum(axis=1)
-        freedom += one.steps - 1
-    unsure = np.sqrt(rest / max(freedom, 1) / squares)
-    whole = np.abs(slope) * (before.steps + after.steps) / 2
-    return np.asarray(np.where(np.abs(slope) > _TREND * unsure, whole, 0.0))
+    slope, residual, freedom = rise / squares, np.zeros(len(rise)), -1
+    for series in (before, after):
+        time = np.arange(series.steps) - (series.steps - 1) / 2
+        off = series.values - series.values.mean(axis=1, keepdims=True) - slope[:, None] * time
+        residual += (off**2).sum(axis=1)
+        freedom += series.steps - 1
+    unsure = np.sqrt(residual / max(freedom, 1) / squares)
+    drift = np.abs(slope) * (before.steps + after.steps) / 2
+    return np.asarray(np.where(np.abs(slope) > _TREND * unsure, drift, 0.0))
 
 
 # -- what is usual for items of one sort ------------------------------------------------------
@@ -256,39 +267,39 @@ def _usual(relative: F64, size: F64, freedom: float) -> tuple[F64, float]:
         relative: variances, of values divided by ``size``; 0 if unknown.
         freedom:  degrees of freedom that each was estimated with.
     """
-    some = (relative > 0) & (size > 0)
-    if int(some.sum()) < _FEWEST_ALIKE:
+    is_known = (relative > 0) & (size > 0)
+    if int(is_known.sum()) < _FEWEST_ALIKE:
         return np.zeros(len(size)), 0.0
-    log = np.log(relative[some]) - _digamma(freedom / 2) + math.log(freedom / 2)
-    x = np.log(size[some]) - np.log(size[some]).mean()
+    log = np.log(relative[is_known]) - _digamma(freedom / 2) + math.log(freedom / 2)
+    x = np.log(size[is_known]) - np.log(size[is_known]).mean()
     spread = float((x**2).sum())
     sized = len(log) >= _FEWEST_SIZED and spread > 0
     slope = float(x @ log) / spread if sized else 0.0
     fitted = log.mean() + slope * x
     excess = float(((log - fitted) ** 2).sum()) / (len(log) - 1 - sized) - _trigamma(freedom / 2)
-    found = np.zeros(len(size))
-    found[some] = np.exp(fitted)
+    usual = np.zeros(len(size))
+    usual[is_known] = np.exp(fitted)
     if excess <= 0:  # they differ no more than by chance
-        return found, 1e6
+        return usual, 1e6
     worth = 2 * _inverse_trigamma(excess)
-    found[some] = np.exp(fitted + _digamma(worth / 2) - math.log(worth / 2))
-    return found, worth
+    usual[is_known] = np.exp(fitted + _digamma(worth / 2) - math.log(worth / 2))
+    return usual, worth
 
 
 def _digamma(x: float) -> float:
-    found = 0.0
+    shift = 0.0
     while x < 8:
-        found -= 1 / x
+        shift -= 1 / x
         x += 1
-    return found + math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
+    return shift + math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
 
 
 def _trigamma(x: float) -> float:
-    found = 0.0
+    shift = 0.0
     while x < 8:
-        found += 1 / x**2
+        shift += 1 / x**2
         x += 1
-    return found + 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5)
+    return shift + 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5)
 
 
 def _inverse_trigamma(value: float) -> float:
@@ -321,10 +332,10 @@ def verdicts(
     """
     low, high = delta_ns - half_ns, delta_ns + half_ns
     least = np.maximum(tolerance_ns, small_ns)
-    found = np.select(
+    words = np.select(
         [(low > 0) & (delta_ns > tolerance_ns), (high < 0) & (delta_ns < -tolerance_ns),
          (low >= -least) & (high <= least)],
         [str(DifferenceVerdict.SLOWER), str(DifferenceVerdict.FASTER), str(DifferenceVerdict.SAME)],
         str(DifferenceVerdict.UNSURE),
     )  # fmt: skip
-    return [DifferenceVerdict(one) for one in found.tolist()]
+    return [DifferenceVerdict(word) for word in words.tolist()]

@@ -101,43 +101,54 @@ def restored(plain: Any, label: str) -> Run:
         why = f"items of steps of version {version!r}, not {VERSION}; use one traceconv for both"
         raise MalformedInputError(label, "step_items", why)
     try:
-        found = msgspec.convert(plain, _Stored)
-        ranks = {one.rank: _items(one, found.texts) for one in found.ranks}
-        if len(ranks) < len(found.ranks) or any(rank < 0 for rank in ranks):
+        stored_run = msgspec.convert(plain, _Stored)
+        ranks = {
+            stored_rank.rank: _items(stored_rank, stored_run.texts)
+            for stored_rank in stored_run.ranks
+        }
+        if len(ranks) < len(stored_run.ranks) or any(rank < 0 for rank in ranks):
             raise ValueError("a rank that is there twice, or below 0")
     except (msgspec.ValidationError, ValueError, IndexError, OverflowError) as e:
         raise MalformedInputError(label, "step_items", f"not the items of steps: {e}") from e
-    return Run.of(label, ranks, found.world_size)
+    return Run.of(label, ranks, stored_run.world_size)
 
 
-def _items(one: _Rank, every: Sequence[str]) -> StepItems:
-    if not one.steps:
+def _items(stored_rank: _Rank, all_texts: Sequence[str]) -> StepItems:
+    if not stored_rank.steps:
         return StepItems()
-    if min(map(min, (one.items[key] or [0] for key in KEY if key in one.items)), default=0) < 0:
+    if (
+        min(
+            map(min, (stored_rank.items[key] or [0] for key in KEY if key in stored_rank.items)),
+            default=0,
+        )
+        < 0
+    ):
         raise ValueError("a text below 0")
-    named = {key: texts([every[n] for n in one.items.get(key, ())]) for key in KEY}
-    places = {name: np.array(one.items.get(name, ()), np.int64) for name in _PLACES}
-    ns = np.array(one.ns, np.int64)
-    size = np.array(one.size, np.int64)
+    key_columns = {
+        key: texts([all_texts[n] for n in stored_rank.items.get(key, ())]) for key in KEY
+    }
+    places = {name: np.array(stored_rank.items.get(name, ()), np.int64) for name in _PLACES}
+    ns = np.array(stored_rank.ns, np.int64)
+    size = np.array(stored_rank.size, np.int64)
     if len(size) and (size.min() < 0 or size.sum() != len(ns)):
         raise ValueError("items and their parts do not fit together")
-    hidden = np.array(one.hidden_ns, np.int64)
+    hidden = np.array(stored_rank.hidden_ns, np.int64)
     if len(hidden) != len(ns):
         raise ValueError("columns differ in length")
-    found = StepItems(
-        devices=one.devices,
-        marked=one.marked,
-        vendor=one.vendor,
-        layers=one.layers,
-        steps={name: np.array(column, np.int64) for name, column in one.steps.items()},
-        items={**named, **places},
+    items = StepItems(
+        devices=stored_rank.devices,
+        marked=stored_rank.marked,
+        vendor=stored_rank.vendor,
+        layers=stored_rank.layers,
+        steps={name: np.array(column, np.int64) for name, column in stored_rank.steps.items()},
+        items={**key_columns, **places},
         parts={
             "item": np.repeat(np.arange(len(size)), size),
-            "at": np.array(one.at, np.int64),
+            "at": np.array(stored_rank.at, np.int64),
             "ns": ns,
-            "count": np.array(one.count, np.int64),
+            "count": np.array(stored_rank.count, np.int64),
             "busy_ns": ns + hidden,
         },
     )
-    found.check()
-    return found
+    items.check()
+    return items

@@ -23,27 +23,27 @@ def step_times(graph: Graph, lengths: F64, delays: F64) -> F64:
         lengths, delays: (operations, scenarios) ns; (operations, 1) of what is alike in all.
     """
     scenarios = max(lengths.shape[1], delays.shape[1])
-    most = max(_CELLS // max(len(graph), 1), 1)
-    found = [
-        _steps(graph, replayed(graph, _some(lengths, i, most), _some(delays, i, most)))
-        for i in range(0, scenarios, most)
+    at_once = max(_CELLS // max(len(graph), 1), 1)
+    times = [
+        _steps(graph, replayed(graph, _columns(lengths, i, at_once), _columns(delays, i, at_once)))
+        for i in range(0, scenarios, at_once)
     ]
-    return np.concatenate(found)
+    return np.concatenate(times)
 
 
-def _some(values: F64, first: int, most: int) -> F64:
-    return values if values.shape[1] == 1 else values[:, first : first + most]
+def _columns(values: F64, begin: int, count: int) -> F64:
+    return values if values.shape[1] == 1 else values[:, begin : begin + count]
 
 
 def replayed(graph: Graph, lengths: F64, delays: F64) -> F64:
     """(scenarios, operations) ns: when each operation ends, from the origin of its step where steps
     begin together, else from that of the first."""
-    part = native.replay()
-    if part is None:
+    compiled = native.replay()
+    if compiled is None:
         return _replayed(graph, lengths, delays)
     scenarios = max(lengths.shape[1], delays.shape[1])
     plain = np.ascontiguousarray
-    ends = part.ends(
+    ends = compiled.ends(
         graph.before, graph.source, graph.meets, plain(lengths), plain(delays), scenarios
     )
     return np.frombuffer(ends).reshape(scenarios, len(graph))
@@ -56,19 +56,19 @@ def _replayed(graph: Graph, lengths: F64, delays: F64) -> F64:
     meets, sizes = graph.meets, graph.sizes
     borders = np.searchsorted(meets, graph.levels)
     columns = (graph.levels[:-1], graph.levels[1:], borders[:-1], borders[1:])
-    for low, high, first, last in zip(*(c.tolist() for c in columns), strict=True):
+    for low, high, first_set, end_set in zip(*(c.tolist() for c in columns), strict=True):
         arrival = ends[graph.before[low:high]].max(axis=1) + delays[low:high]
         np.maximum(arrival, ends[graph.source[low:high]], out=arrival)
-        met = np.maximum.reduceat(arrival, meets[first:last] - low, axis=0)
-        ends[low:high] = np.repeat(met, sizes[first:last], axis=0) + lengths[low:high]
+        met = np.maximum.reduceat(arrival, meets[first_set:end_set] - low, axis=0)
+        ends[low:high] = np.repeat(met, sizes[first_set:end_set], axis=0) + lengths[low:high]
     return ends[:n].T
 
 
 def _steps(graph: Graph, ends: F64) -> F64:
-    found = np.zeros((len(ends), len(graph.steps)))
-    for scenario, of_scenario in zip(found, ends, strict=True):
+    times = np.zeros((len(ends), len(graph.steps)))
+    for scenario, of_scenario in zip(times, ends, strict=True):
         np.maximum.at(scenario, graph.step, of_scenario)
     if not graph.together:
-        found = np.maximum.accumulate(found, axis=1)
-        found[:, 1:] -= found[:, :-1] + graph.pauses_ns[1:]
-    return found
+        times = np.maximum.accumulate(times, axis=1)
+        times[:, 1:] -= times[:, :-1] + graph.pauses_ns[1:]
+    return times

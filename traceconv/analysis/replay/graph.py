@@ -140,16 +140,16 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def delays_by_cause(self) -> F64:
         """(operations, sorts): the same by what it went to, a new array."""
-        found = np.zeros((len(self), len(SORTS)))
-        found[:, HOST] = self.host_ns
-        found[self.cause_at, self.cause] = self.cause_ns
-        return found
+        delays = np.zeros((len(self), len(SORTS)))
+        delays[:, HOST] = self.host_ns
+        delays[self.cause_at, self.cause] = self.cause_ns
+        return delays
 
 
-def _delays(host: F64, at: I32, cause: I8, ns: F64) -> F64:
-    for one in CAUSES if len(at) else ():
-        rows = cause == one
-        host = host + np.bincount(at[rows], ns[rows], len(host))
+def _delays(host: F64, operation: I32, cause: I8, ns: F64) -> F64:
+    for number in CAUSES if len(operation) else ():
+        rows = cause == number
+        host = host + np.bincount(operation[rows], ns[rows], len(host))
     return host
 
 
@@ -157,52 +157,55 @@ class Unusable(Exception):
     """The reason why no graph could be built."""
 
 
-def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched]) -> Graph:
+def graph_of(summaries: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched]) -> Graph:
     """The graph of a job.
 
     Raises:
         Unusable: a rank has no operations, or steps of ranks cannot be told from each other.
     """
-    ranks = sorted((one for one in every if not one.replay.why), key=lambda one: one.rank)
+    ranks = sorted(
+        (summary for summary in summaries if not summary.replay.why),
+        key=lambda summary: summary.rank,
+    )
     if not ranks:
-        whys = {one.replay.why for one in every}
+        whys = {summary.replay.why for summary in summaries}
         raise Unusable(", ".join(sorted(whys)) or "no ranks")
-    sizes = [len(one.replay) for one in ranks]
-    first = np.concatenate(([0], np.cumsum(sizes)))
-    n = int(first[-1])
+    sizes = [len(summary.replay) for summary in ranks]
+    first_rows = np.concatenate(([0], np.cumsum(sizes)))
+    n = int(first_rows[-1])
     names_of_steps, step = numbered(ranks, groups)
     steps = np.array(names_of_steps, np.int64).reshape(-1, 2)
     rank = np.repeat(np.arange(len(ranks), dtype=np.int32), sizes)
     start = np.concatenate([clocks.corrected(o.rank, o.replay.start_ns) for o in ranks])
     end = np.concatenate([clocks.corrected(o.rank, o.replay.end_ns) for o in ranks])
-    errors = [clocks.error_ns(one.rank) for one in ranks]
-    error = np.array([np.inf if one is None else float(one) for one in errors])
+    errors = [clocks.error_ns(summary.rank) for summary in ranks]
+    error = np.array([np.inf if ns is None else float(ns) for ns in errors])
     ahead = _ahead(end, rank, step, error)
     start -= ahead[rank]
     end -= ahead[rank]
     opened = np.full(len(steps), np.iinfo(np.int64).max)
-    for o, f, by in zip(ranks, first.tolist(), ahead.tolist(), strict=False):
+    for o, f, by in zip(ranks, first_rows.tolist(), ahead.tolist(), strict=False):
         begun = clocks.corrected(o.rank, o.replay.steps[:, 2])[o.replay.step]
         np.minimum.at(opened, step[f : f + len(begun)], begun - by)
-    call = np.concatenate([one.replay.call for one in ranks])
+    call = np.concatenate([summary.replay.call for summary in ranks])
     before = np.concatenate(
         [np.where(o.replay.before >= 0, o.replay.before + f, n).astype(np.int32)
-         for o, f in zip(ranks, first[:-1], strict=True)]
+         for o, f in zip(ranks, first_rows[:-1], strict=True)]
     )  # fmt: skip
-    meet, messages = _meetings(ranks, clocks, groups, first)
+    meet, messages = _meetings(ranks, clocks, groups, first_rows)
     kinds, kind = _kinds(ranks)
-    names, name, part = _parts(ranks, first)
-    part_ns = np.concatenate([one.replay.ns for one in ranks], dtype=np.float64)
-    part_count = np.concatenate([one.replay.count for one in ranks], dtype=np.float64)
+    names, name, part = _parts(ranks, first_rows)
+    part_ns = np.concatenate([summary.replay.ns for summary in ranks], dtype=np.float64)
+    part_count = np.concatenate([summary.replay.count for summary in ranks], dtype=np.float64)
     barriers = _barriers(name, part, part_count, start, end, step, rank)
     length = (end - start).astype(np.float64)
     source = _eager(messages, meet, length, start, end, rank, error)
-    for one, rows in barriers:
+    for kernel, rows in barriers:
         lead = rows.min(axis=1)
         meet[rows] = lead[:, None]
         error[:] = 0
         kind[rows] = len(kinds)
-        kinds.append((names[one][0], len(ranks), -1))
+        kinds.append((names[kernel][0], len(ranks), -1))
     shortest = _transfers(length, start, end, meet, source, rank, error)
     worked = kind[part] < 0
     name, part = name[worked], part[worked]
@@ -215,28 +218,30 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
     waits = np.column_stack((before, source)) if (source < n).any() else before
     order, levels, meets = _ordered(waits, meet, start, n)
     del waits, meet
-    place = np.empty(n + 1, np.int32)
-    place[order], place[n] = np.arange(n), n
+    new_row = np.empty(n + 1, np.int32)
+    new_row[order], new_row[n] = np.arange(n), n
     # one after the other, so that nothing is there twice for long
-    before = place[before[order]]
+    before = new_row[before[order]]
     start, end, step = start[order], end[order], step[order]
-    host = np.concatenate([one.replay.host_ns for one in ranks], dtype=np.float64)[order]
-    cause_at = [one.replay.cause_at + f for one, f in zip(ranks, first[:-1], strict=True)]
+    host = np.concatenate([summary.replay.host_ns for summary in ranks], dtype=np.float64)[order]
+    cause_at = [
+        summary.replay.cause_at + f for summary, f in zip(ranks, first_rows[:-1], strict=True)
+    ]
     causes = (
-        place[np.concatenate(cause_at)],
-        np.concatenate([one.replay.cause for one in ranks]),
-        np.concatenate([one.replay.cause_ns for one in ranks], dtype=np.float64),
+        new_row[np.concatenate(cause_at)],
+        np.concatenate([summary.replay.cause for summary in ranks]),
+        np.concatenate([summary.replay.cause_ns for summary in ranks], dtype=np.float64),
     )
     origins.begin(before, host, causes, start, step)
     return Graph(
-        ranks=tuple(one.rank for one in ranks),
+        ranks=tuple(summary.rank for summary in ranks),
         steps=steps,
         recorded_ns=origins.recorded_ns,
         pauses_ns=origins.pauses_ns,
         together=origins.together,
         rank=rank[order],
         step=step,
-        row=(np.arange(n) - first[rank])[order].astype(np.int32),
+        row=(np.arange(n) - first_rows[rank])[order].astype(np.int32),
         call=call[order],
         start_ns=start,
         end_ns=end,
@@ -246,7 +251,7 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
         cause=causes[1],
         cause_ns=causes[2],
         before=before,
-        source=place[source[order]],
+        source=new_row[source[order]],
         levels=levels,
         meets=meets,
         kind=kind[order],
@@ -254,7 +259,7 @@ def graph_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matc
         names=tuple(text for text, _ in names),
         sorts=np.array([sort for _, sort in names], np.int64),
         name=name,
-        part=place[part],
+        part=new_row[part],
         part_ns=part_ns,
         part_count=part_count,
         shortest=shortest,
@@ -265,18 +270,18 @@ def _ahead(end: I64, rank: I32, step: I32, error: F64) -> I64:
     """By how much the clock of each rank is ahead of the first rank's, where it is unknown and
     most of a step: steps with the same number then end together."""
     steps = int(step.max(initial=-1)) + 1
-    found = np.zeros(len(error), np.int64)
+    ahead_ns = np.zeros(len(error), np.int64)
     if np.isfinite(error).all() or steps < _FEWEST:
-        return found
+        return ahead_ns
     ends = np.zeros((len(error), steps), np.int64)
     np.maximum.at(ends, (rank, step), end)
     usual = np.median(np.diff(ends[0])) / 2
     for number in np.flatnonzero(~np.isfinite(error)).tolist():
-        both = (ends[number] > 0) & (ends[0] > 0)
-        if both.any():
-            apart = int(np.median((ends[number] - ends[0])[both]))
-            found[number] = apart if abs(apart) > usual else 0
-    return found
+        in_both = (ends[number] > 0) & (ends[0] > 0)
+        if in_both.any():
+            apart = int(np.median((ends[number] - ends[0])[in_both]))
+            ahead_ns[number] = apart if abs(apart) > usual else 0
+    return ahead_ns
 
 
 # -- steps ----------------------------------------------------------------------------------------
@@ -298,18 +303,20 @@ class _Origins(msgspec.Struct, frozen=True):
     together: bool
 
     @classmethod
-    def of(cls, start: I64, end: I64, step: I32, rank: I32, named: I64, opened: I64) -> _Origins:
-        begins, ends = np.full(len(named), 2**62), np.full(len(named), -(2**62))
+    def of(
+        cls, start: I64, end: I64, step: I32, rank: I32, step_names: I64, opened: I64
+    ) -> _Origins:
+        begins, ends = np.full(len(step_names), 2**62), np.full(len(step_names), -(2**62))
         np.minimum.at(begins, step, start)
         np.maximum.at(ends, step, end)
         ends = np.maximum.accumulate(ends)
-        follows = (np.diff(named[:, 0]) == 0) & (np.diff(named[:, 1]) == 1)
+        follows = (np.diff(step_names[:, 0]) == 0) & (np.diff(step_names[:, 1]) == 1)
         together = bool((begins[1:] >= ends[:-1] - SLACK_NS).all())
         together &= _waits(start, end, step, rank, follows)
         begins = np.minimum(begins, opened)
         origin = begins.copy()
         origin[1:] = np.where(follows, ends[:-1], np.maximum(begins[1:], ends[:-1]))
-        pauses = np.zeros(len(named))
+        pauses = np.zeros(len(step_names))
         pauses[1:] = origin[1:] - ends[:-1]
         return cls(origin, (ends - origin).astype(np.float64), pauses, together)
 
@@ -320,15 +327,15 @@ class _Origins(msgspec.Struct, frozen=True):
         their step where steps begin together, else since that of the first. Of recorded causes as
         much is kept as fits."""
         n = len(start)
-        first = np.flatnonzero((before == n).all(axis=1))
-        since = self.origin_ns[step[first] if self.together else 0 * step[first]]
-        late = np.maximum(start[first] - since, 0)
-        at, _, ns = causes
+        openings = np.flatnonzero((before == n).all(axis=1))
+        since = self.origin_ns[step[openings] if self.together else 0 * step[openings]]
+        late = np.maximum(start[openings] - since, 0)
+        delayed, _, ns = causes
         share = np.ones(n)
-        share[first] = np.minimum(late / np.maximum(_delays(host, *causes)[first], 1), 1)
-        host[first] *= share[first]
-        ns *= share[at]
-        host[first] += late - _delays(host, *causes)[first]
+        share[openings] = np.minimum(late / np.maximum(_delays(host, *causes)[openings], 1), 1)
+        host[openings] *= share[openings]
+        ns *= share[delayed]
+        host[openings] += late - _delays(host, *causes)[openings]
 
 
 def _waits(start: I64, end: I64, step: I32, rank: I32, follows: Mask) -> bool:
@@ -338,12 +345,12 @@ def _waits(start: I64, end: I64, step: I32, rank: I32, follows: Mask) -> bool:
     begins, ends = np.full(shape, np.inf), np.full(shape, -np.inf)
     np.minimum.at(begins, (step, rank), start)
     np.maximum.at(ends, (step, rank), end)
-    seen = np.isfinite(begins).all(axis=1)
-    seen = seen[1:] & seen[:-1] & follows
-    if seen.sum() < _FEWEST:
+    complete = np.isfinite(begins).all(axis=1)
+    complete = complete[1:] & complete[:-1] & follows
+    if complete.sum() < _FEWEST:
         return True
     off = []
-    for times in (ends[:-1][seen], begins[1:][seen]):
+    for times in (ends[:-1][complete], begins[1:][complete]):
         times -= np.median(times, axis=1, keepdims=True)
         off.append(times - np.median(times, axis=0))
     apart = float((off[0] ** 2).mean())
@@ -354,44 +361,48 @@ def _waits(start: I64, end: I64, step: I32, rank: I32, follows: Mask) -> bool:
 
 
 def _meetings(
-    ranks: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched], first: I64
+    ranks: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched], first_rows: I64
 ) -> tuple[I32, I64]:
     """Per operation, the set in which it meets others, as the row of one of them; and (messages,
     2): the sends and receives among these."""
-    n = int(first[-1])
+    n = int(first_rows[-1])
     meet = np.arange(n, dtype=np.int32)
     row_of: dict[int, I64] = {}
     directed = {}
-    for one, begin in zip(ranks, first[:-1].tolist(), strict=True):
-        rows = np.full(len(one.collectives), -1, np.int64)
-        calls = np.flatnonzero(one.replay.call >= 0)
-        rows[one.replay.call[calls]] = begin + calls
-        row_of[one.rank] = rows
-        directed[one.rank] = np.zeros(len(rows), bool)
-        directed[one.rank][: len(one.collectives.direction)] = one.collectives.direction != 0
+    for summary, begin in zip(ranks, first_rows[:-1].tolist(), strict=True):
+        rows = np.full(len(summary.collectives), -1, np.int64)
+        calls = np.flatnonzero(summary.replay.call >= 0)
+        rows[summary.replay.call[calls]] = begin + calls
+        row_of[summary.rank] = rows
+        directed[summary.rank] = np.zeros(len(rows), bool)
+        directed[summary.rank][: len(summary.collectives.direction)] = (
+            summary.collectives.direction != 0
+        )
     for group in groups:
-        at = np.full(group.row.shape, -1, np.int64)
+        operation_rows = np.full(group.row.shape, -1, np.int64)
         for column, rank in enumerate(group.ranks):
             if rank in row_of:
-                own = group.row[:, column]
-                taken = (own >= 0) & ~directed[rank][own]
-                at[taken, column] = row_of[rank][own[taken]]
-        lead = np.where(at >= 0, at, n).min(axis=1, initial=n)
-        some, columns = np.nonzero(at >= 0)
-        meet[at[some, columns]] = lead[some]
-    known = {one.rank: one.collectives for one in ranks}
-    ends = {rank: clocks.corrected(rank, one.end_ns) for rank, one in known.items()}
-    found = []
-    for pairs in (exchanges(known), messages(known, ends)):
-        at = np.full((len(pairs), 2), -1, np.int64)
+                call_rows = group.row[:, column]
+                undirected = (call_rows >= 0) & ~directed[rank][call_rows]
+                operation_rows[undirected, column] = row_of[rank][call_rows[undirected]]
+        lead = np.where(operation_rows >= 0, operation_rows, n).min(axis=1, initial=n)
+        group_rows, columns = np.nonzero(operation_rows >= 0)
+        meet[operation_rows[group_rows, columns]] = lead[group_rows]
+    records_by_rank = {summary.rank: summary.collectives for summary in ranks}
+    ends = {
+        rank: clocks.corrected(rank, records.end_ns) for rank, records in records_by_rank.items()
+    }
+    pairs_found = []
+    for pairs in (exchanges(records_by_rank), messages(records_by_rank, ends)):
+        row_pairs = np.full((len(pairs), 2), -1, np.int64)
         for side in range(2):
             for rank in np.unique(pairs[:, 2 * side]).tolist():
-                mine = pairs[:, 2 * side] == rank
-                at[mine, side] = row_of[rank][pairs[mine, 2 * side + 1]]
-        at = at[(at >= 0).all(axis=1)]
-        meet[at] = at.min(axis=1, initial=n)[:, None]
-        found.append(at)
-    return meet, found[1]
+                of_rank = pairs[:, 2 * side] == rank
+                row_pairs[of_rank, side] = row_of[rank][pairs[of_rank, 2 * side + 1]]
+        row_pairs = row_pairs[(row_pairs >= 0).all(axis=1)]
+        meet[row_pairs] = row_pairs.min(axis=1, initial=n)[:, None]
+        pairs_found.append(row_pairs)
+    return meet, pairs_found[1]
 
 
 def _barriers(
@@ -403,24 +414,24 @@ def _barriers(
     Clocks have to be one clock for that, so where it shows they are.
     """
     alone = np.bincount(part, minlength=len(start)) == 1
-    some = alone[part] & (count == 1)
-    found = []
+    single = alone[part] & (count == 1)
+    barriers = []
     steps, ranks = int(step.max(initial=-1)) + 1, int(rank.max(initial=-1)) + 1
     least = _LATE * (int(end.max(initial=0)) - int(start.min(initial=2**62))) / max(steps, 1)
-    for one in np.unique(name[some]).tolist():
-        rows = np.sort(part[some & (name == one)])
-        each, odd = divmod(len(rows), steps * ranks)
-        if odd or not each or ranks < 2 or len(rows) != np.count_nonzero(name == one):
+    for kernel in np.unique(name[single]).tolist():
+        rows = np.sort(part[single & (name == kernel)])
+        per_cell, odd = divmod(len(rows), steps * ranks)
+        if odd or not per_cell or ranks < 2 or len(rows) != np.count_nonzero(name == kernel):
             continue
         rows = rows[np.lexsort((start[rows], rank[rows], step[rows]))]
         cells = step[rows] * ranks + rank[rows]
-        if (np.bincount(cells, minlength=steps * ranks) != each).any():
+        if (np.bincount(cells, minlength=steps * ranks) != per_cell).any():
             continue
-        table = rows.reshape(steps, ranks, each).transpose(0, 2, 1).reshape(-1, ranks)
+        table = rows.reshape(steps, ranks, per_cell).transpose(0, 2, 1).reshape(-1, ranks)
         apart = [np.median(np.ptp(times[table], axis=1)) for times in (start, end)]
         if apart[0] > least and apart[1] <= _BARRIER * apart[0]:
-            found.append((one, table))
-    return found
+            barriers.append((kernel, table))
+    return barriers
 
 
 def _eager(
@@ -437,25 +448,25 @@ def _eager(
     sent, received = messages.T
     if not len(messages):
         return source
-    pair, of = np.unique(rank[messages], axis=0, return_inverse=True)
-    of = of.reshape(-1)
+    pair, pair_of = np.unique(rank[messages], axis=0, return_inverse=True)
+    pair_of = pair_of.reshape(-1)
     unknown = ~np.isfinite(error[rank[messages]]).all(axis=1)
     shortest = np.full((2, len(pair)), np.inf)
     for side, rows in enumerate((sent, received)):
-        np.minimum.at(shortest[side], of, length[rows])
-    count = np.bincount(of, minlength=len(pair))
-    short = np.bincount(of, length[sent] <= _SHORT * shortest[0][of], len(pair)) / count
+        np.minimum.at(shortest[side], pair_of, length[rows])
+    count = np.bincount(pair_of, minlength=len(pair))
+    short = np.bincount(pair_of, length[sent] <= _SHORT * shortest[0][pair_of], len(pair)) / count
     off = 2 * np.maximum(error[rank[sent]], error[rank[received]])
-    later = start[received] - start[sent] > _SHORT * shortest[0][of] + off
+    later = start[received] - start[sent] > _SHORT * shortest[0][pair_of] + off
     early = later & (end[sent] + off < start[received])
-    told = np.bincount(of, later, len(pair))
-    share = np.bincount(of, early, len(pair)) / np.maximum(told, 1)
-    share = np.where(told >= _FEWEST, share, early.sum() / max(int(later.sum()), 1))
-    eager = np.where(unknown, short[of] >= _NEARLY_ALL, share[of] >= _EAGER)
+    later_count = np.bincount(pair_of, later, len(pair))
+    share = np.bincount(pair_of, early, len(pair)) / np.maximum(later_count, 1)
+    share = np.where(later_count >= _FEWEST, share, early.sum() / max(int(later.sum()), 1))
+    eager = np.where(unknown, short[pair_of] >= _NEARLY_ALL, share[pair_of] >= _EAGER)
     guessed = eager & unknown
     # the shortest receive, unless all of them wait
     least = np.minimum(shortest[1], 2 * shortest[0])
-    length[received[guessed]] = least[of][guessed]
+    length[received[guessed]] = least[pair_of][guessed]
     meet[sent[eager]], meet[received[eager]] = sent[eager], received[eager]
     source[received[eager]] = sent[eager]
     return source
@@ -467,19 +478,21 @@ def _transfers(
     """Replace the lengths of operations that meet, and of receives from eager sends, by their
     transfers; whether all of these are the shortest of each operation."""
     n = len(meet)
-    known = np.isfinite(error)
-    taken = np.flatnonzero((source < n) & known[rank] & known[rank[source % n]])
-    length[taken] = np.clip(end[taken] - np.maximum(start, end[source % n])[taken], 0, None)
+    has_clock = np.isfinite(error)
+    received = np.flatnonzero((source < n) & has_clock[rank] & has_clock[rank[source % n]])
+    length[received] = np.clip(
+        end[received] - np.maximum(start, end[source % n])[received], 0, None
+    )
     several = np.bincount(meet, minlength=n)[meet] > 1
     if not several.any():
         return False
-    shortest, last = np.full(n, np.inf), np.full(n, -(2**62))
+    shortest, last_start = np.full(n, np.inf), np.full(n, -(2**62))
     np.minimum.at(shortest, meet[several], length[several])
-    np.maximum.at(last, meet[several], start[several])
+    np.maximum.at(last_start, meet[several], start[several])
     worst = np.zeros(n)
     np.maximum.at(worst, meet[several], error[rank[several]])
     measured = several & (2 * worst[meet] <= _CLOCK_SHARE * shortest[meet])
-    by_clock = np.clip(end - last[meet], 0, length)
+    by_clock = np.clip(end - last_start[meet], 0, length)
     length[several] = np.where(measured, by_clock, shortest[meet])[several]
     return not measured.any()
 
@@ -495,10 +508,10 @@ def _ordered(before: I32, meet: I32, start: I64, n: int) -> tuple[NDArray[np.int
     """
     meet = meet.copy()
     while True:
-        level, left = _levels(before, meet, n)
-        if not len(left):
+        level, circular = _levels(before, meet, n)
+        if not len(circular):
             break
-        apart = left[np.bincount(meet, minlength=n)[meet[left]] > 1]
+        apart = circular[np.bincount(meet, minlength=n)[meet[circular]] > 1]
         earliest = meet[apart[np.argmin(start[apart])]]
         members = np.flatnonzero(meet == earliest)
         meet[members] = members
@@ -510,21 +523,21 @@ def _ordered(before: I32, meet: I32, start: I64, n: int) -> tuple[NDArray[np.int
 
 def _levels(before: I32, meet: I32, n: int) -> tuple[I32, NDArray[np.intp]]:
     """The level of each operation, and the rows that are in a circle or behind one."""
-    part = native.replay()
-    if part is not None:
+    compiled = native.replay()
+    if compiled is not None:
         lead = np.full(n, n, np.int32)
         np.minimum.at(lead, meet, np.arange(n, dtype=np.int32))
-        found = part.levels(np.ascontiguousarray(before), lead[meet])
-        level = np.frombuffer(found, np.int32)
+        level_bytes = compiled.levels(np.ascontiguousarray(before), lead[meet])
+        level = np.frombuffer(level_bytes, np.int32)
         return level, np.flatnonzero(level < 0)
     level = np.full(n, -1, np.int32)
-    known = before.ravel() < n
-    target = np.repeat(meet, before.shape[1])[known]
-    source = before.ravel()[known]
+    is_edge = before.ravel() < n
+    target = np.repeat(meet, before.shape[1])[is_edge]
+    source = before.ravel()[is_edge]
     waiting = np.bincount(target, minlength=n)
     target = target[np.argsort(source, kind="stable")]
     begin = np.concatenate(([0], np.cumsum(np.bincount(source, minlength=n))))
-    del known, source
+    del is_edge, source
     by_set = np.argsort(meet, kind="stable")
     members = np.searchsorted(meet[by_set], np.arange(n + 1))
     heads = np.flatnonzero(np.diff(members) > 0)
@@ -544,8 +557,8 @@ def _ranges(low: I64, high: I64) -> I64:
     """The numbers from each ``low`` up to its ``high``, one after the other."""
     size = high - low
     ends = np.cumsum(size)
-    found: I64 = np.arange(int(size.sum())) + np.repeat(low - (ends - size), size)
-    return found
+    numbers: I64 = np.arange(int(size.sum())) + np.repeat(low - (ends - size), size)
+    return numbers
 
 
 # -- what operations are --------------------------------------------------------------------------
@@ -554,30 +567,30 @@ def _ranges(low: I64, high: I64) -> I64:
 def _kinds(ranks: Sequence[RankSummary]) -> tuple[list[tuple[str, int, int]], I32]:
     """Kinds of communication, and the one of each operation."""
     number: dict[tuple[str, int, int], int] = {}
-    found = []
-    for one in ranks:
-        known = one.collectives
-        columns = np.stack((known.kind, known.group, known.size), axis=1).astype(np.int64)
-        used, which = np.unique(columns.reshape(-1, 3), axis=0, return_inverse=True)
+    kinds_by_rank = []
+    for summary in ranks:
+        records = summary.collectives
+        columns = np.stack((records.kind, records.group, records.size), axis=1).astype(np.int64)
+        used, used_index = np.unique(columns.reshape(-1, 3), axis=0, return_inverse=True)
         codes = np.array(
-            [number.setdefault((known.kinds[k], known.groups[g].size, size), len(number))
+            [number.setdefault((records.kinds[k], records.groups[g].size, size), len(number))
              for k, g, size in used.tolist()], np.int32,
-        )[which.reshape(-1)]  # fmt: skip
-        call = one.replay.call
-        own = np.full(len(call), -1, np.int32)
-        own[call >= 0] = codes[call[call >= 0]]
-        found.append(own)
-    return list(number), np.concatenate(found)
+        )[used_index.reshape(-1)]  # fmt: skip
+        call = summary.replay.call
+        kinds_of_rank = np.full(len(call), -1, np.int32)
+        kinds_of_rank[call >= 0] = codes[call[call >= 0]]
+        kinds_by_rank.append(kinds_of_rank)
+    return list(number), np.concatenate(kinds_by_rank)
 
 
-def _parts(ranks: Sequence[RankSummary], first: I64) -> tuple[list[tuple[str, int]], I32, I32]:
+def _parts(ranks: Sequence[RankSummary], first_rows: I64) -> tuple[list[tuple[str, int]], I32, I32]:
     """Names with sorts, and per part the index of its name and its operation."""
     number: dict[tuple[str, int], int] = {}
     names, parts = [], []
-    for one, begin in zip(ranks, first[:-1].tolist(), strict=True):
-        known = one.replay
-        keys = zip(known.names, known.sorts.tolist(), strict=True)
+    for summary, begin in zip(ranks, first_rows[:-1].tolist(), strict=True):
+        operations = summary.replay
+        keys = zip(operations.names, operations.sorts.tolist(), strict=True)
         codes = np.array([number.setdefault(key, len(number)) for key in keys], np.int32)
-        names.append(codes[known.name])
-        parts.append(known.at + np.int32(begin))
+        names.append(codes[operations.name])
+        parts.append(operations.at + np.int32(begin))
     return list(number), np.concatenate(names), np.concatenate(parts)

@@ -55,12 +55,12 @@ _OF_COLLECTION = NameTest(lambda name: len(name) <= _LONGEST and _COLLECTOR.sear
 _ARRIVES = ("allgather", "broadcast", "alltoall", "scatter")
 
 
-def operations(trace: Trace, known: CollectiveRecords) -> Operations:
+def operations(trace: Trace, records: CollectiveRecords) -> Operations:
     """The operations of a rank.
 
     Args:
         trace: with operations classified and steps attributed.
-        known: its communication operations.
+        records: its communication operations.
     """
     steps = measured(trace.steps)
     marked = bool((steps.source != StepSource.WHOLE_RANGE).all())
@@ -80,12 +80,12 @@ def operations(trace: Trace, known: CollectiveRecords) -> Operations:
         return Operations(why=why, marked=marked)
     spans = steps.device_spans
     order = np.argsort(spans[:, 0], kind="stable")
-    named = np.stack((steps.window, steps.step), axis=1).astype(np.int64)
-    steps_of = np.concatenate((named, spans), axis=1)[order]
+    numbers = np.stack((steps.window, steps.step), axis=1).astype(np.int64)
+    steps_of = np.concatenate((numbers, spans), axis=1)[order]
     if not marked:
-        steps_of = repeated(known, int(spans[:, 0].min()), int(spans[:, 1].max()))
-    calls = _inside(known.start_ns, known.end_ns, steps_of)
-    start, end = known.start_ns[calls], known.end_ns[calls]
+        steps_of = repeated(records, int(spans[:, 0].min()), int(spans[:, 1].max()))
+    calls = _inside(records.start_ns, records.end_ns, steps_of)
+    start, end = records.start_ns[calls], records.end_ns[calls]
     events = trace.events
     device = trace.rows_of(Layer.DEVICE) & (events.kind == Kind.SLICE) & (events.dur_ns > 0)
     kernels = device & np.isin(events.op, (OpClass.COMPUTE, OpClass.UNCLASSIFIED))
@@ -102,22 +102,24 @@ def operations(trace: Trace, known: CollectiveRecords) -> Operations:
         INPUT: input_spans(trace),
         COLLECTOR: _collections(trace),
     }
-    recorded = tuple(sort for sort, found in held.items() if found.any())
-    return _joined(trace, work, idle, known, calls, steps_of, marked, recorded)
+    recorded = tuple(sort for sort, is_cause in held.items() if is_cause.any())
+    return _combined(trace, work, idle, records, calls, steps_of, marked, recorded)
 
 
 def _inside(start: I64, end: I64, steps: I64) -> NDArray[np.intp]:
     """The rows that begin in the device window of a step."""
-    at = np.searchsorted(steps[:, 2], start, "right") - 1
+    step_row = np.searchsorted(steps[:, 2], start, "right") - 1
     limit = np.maximum.accumulate(steps[:, 3])
-    return np.flatnonzero((at >= 0) & (start < limit[np.maximum(at, 0)]) & (end >= start))
+    return np.flatnonzero(
+        (step_row >= 0) & (start < limit[np.maximum(step_row, 0)]) & (end >= start)
+    )
 
 
 def _slack(start: I64, end: I64) -> I64:
     """By how much operations may end later than what waits for them begins: stamps of long ones
     are no better."""
-    found: I64 = np.clip(((end - start) * _SHARE).astype(np.int64), _LEAST_NS, _MOST_NS)
-    return np.asarray(np.minimum(found, np.maximum(end - start - 1, 0)), np.int64)
+    slack: I64 = np.clip(((end - start) * _SHARE).astype(np.int64), _LEAST_NS, _MOST_NS)
+    return np.asarray(np.minimum(slack, np.maximum(end - start - 1, 0)), np.int64)
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -147,20 +149,20 @@ class _Work(msgspec.Struct, frozen=True):
         across = np.searchsorted(starts, end - slack) > begun
         ended = np.searchsorted(ends, begin + _LEAST_NS)
         keys = np.stack((step, begun, ended, across), axis=1)
-        first = np.ones(len(rows), bool)
+        is_first = np.ones(len(rows), bool)
         alone = end - begin > _LONG * (steps[:, 3] - steps[:, 2])[step]
-        first[1:] = (keys[1:] != keys[:-1]).any(axis=1) | alone[1:] | alone[:-1]
-        of = np.cumsum(first) - 1
-        heads = np.flatnonzero(first)
+        is_first[1:] = (keys[1:] != keys[:-1]).any(axis=1) | alone[1:] | alone[:-1]
+        operation_of = np.cumsum(is_first) - 1
+        heads = np.flatnonzero(is_first)
         reached = np.maximum.accumulate(end) if len(end) else end
         before = np.concatenate((begin[:1], reached[:-1]))
-        own = np.maximum(end - np.maximum(begin, before), 0)
-        last = np.maximum.reduceat(end, heads) if len(heads) else end
-        spans = np.stack((begin[heads], last), axis=1)
+        busy_ns = np.maximum(end - np.maximum(begin, before), 0)
+        reached_end = np.maximum.reduceat(end, heads) if len(heads) else end
+        spans = np.stack((begin[heads], reached_end), axis=1)
         # of two operations at once, as on two streams, the later begins when the earlier ends
         spans[1:, 0] = np.maximum(spans[1:, 0], reached[heads[1:] - 1]) if len(heads) else 0
         spans[:, 1] = np.maximum(spans[:, 1], spans[:, 0])
-        return cls(rows, of, own, spans, step[heads])
+        return cls(rows, operation_of, busy_ns, spans, step[heads])
 
 
 class _Idle(msgspec.Struct, frozen=True):
@@ -187,37 +189,37 @@ class _Idle(msgspec.Struct, frozen=True):
 @once_each
 def _collections(trace: Trace) -> Mask:
     """Event rows of garbage collections."""
-    found: Mask = rows_named(trace, _OF_COLLECTION)
-    if found.any():
-        found &= trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE)
-    return found
+    is_collection: Mask = rows_named(trace, _OF_COLLECTION)
+    if is_collection.any():
+        is_collection &= trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE)
+    return is_collection
 
 
-def _joined(
-    trace: Trace, work: _Work, idle: _Idle, known: CollectiveRecords,
+def _combined(
+    trace: Trace, work: _Work, idle: _Idle, records: CollectiveRecords,
     calls: NDArray[np.intp], steps: I64, marked: bool, recorded: tuple[int, ...],
 ) -> Operations:  # fmt: skip
-    start = np.concatenate((work.spans[:, 0], known.start_ns[calls]))
-    end = np.concatenate((work.spans[:, 1], known.end_ns[calls]))
+    start = np.concatenate((work.spans[:, 0], records.start_ns[calls]))
+    end = np.concatenate((work.spans[:, 1], records.end_ns[calls]))
     call = np.concatenate((np.full(len(work.spans), -1), calls))
-    of_call = np.searchsorted(steps[:, 2], known.start_ns[calls], "right") - 1
+    of_call = np.searchsorted(steps[:, 2], records.start_ns[calls], "right") - 1
     step = np.concatenate((work.step, of_call))
     order = np.lexsort((call, end, start))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    new_row = np.empty(len(order), np.int64)
+    new_row[order] = np.arange(len(order))
     start, end, call, step = start[order], end[order], call[order], step[order]
-    before = _edges(start, end, call, known)
+    before = _edges(start, end, call, records)
     ends = np.where(before >= 0, end[before], np.iinfo(np.int64).min).max(axis=1, initial=-(2**62))
     follows = (before >= 0).any(axis=1)
     since = np.where(follows, ends, steps[step, 2])
     gaps = np.stack((np.minimum(since, start), start), axis=1)
     causes = idle.causes(gaps)
     caused, cause = np.nonzero(causes)
-    names, number, parts = _parts(trace, work, idle, place)
+    names, number, parts = _parts(trace, work, idle, new_row)
     heads = np.flatnonzero(np.diff(work.operation, prepend=-1))
-    whole = trace.events.start_ns[work.rows[heads]] == work.spans[:, 0]
+    is_whole = trace.events.start_ns[work.rows[heads]] == work.spans[:, 0]
     lead = np.full(len(order), -1, np.int64)
-    lead[place[: len(heads)]] = np.where(whole, number[heads], -1)
+    lead[new_row[: len(heads)]] = np.where(is_whole, number[heads], -1)
     return Operations(
         why="",
         marked=marked,
@@ -243,7 +245,7 @@ def _joined(
 
 
 def _parts(
-    trace: Trace, work: _Work, idle: _Idle, place: I64
+    trace: Trace, work: _Work, idle: _Idle, new_row: I64
 ) -> tuple[list[tuple[str, int]], I64, tuple[I64, I64, I64, I64]]:
     """Names with their sorts; the name of each row; and operation, name, ns and count of every part
     of work."""
@@ -254,26 +256,26 @@ def _parts(
     names += [("idle: host", HOST), ("idle: input", INPUT), ("idle: garbage collection", COLLECTOR)]
     number = number.reshape(-1)
     cell = work.operation * len(names) + number
-    cells, at = np.unique(cell, return_inverse=True)
+    cells, cell_of = np.unique(cell, return_inverse=True)
     ns, count = (
-        np.bincount(at.reshape(-1), weights, len(cells)).astype(np.int64)
+        np.bincount(cell_of.reshape(-1), weights, len(cells)).astype(np.int64)
         for weights in (work.own.astype(np.float64), None)
     )
-    of, name = cells // len(names), cells % len(names)
-    busy = np.bincount(of, ns, len(work.spans)).astype(np.int64)
+    operation_of, name = cells // len(names), cells % len(names)
+    busy = np.bincount(operation_of, ns, len(work.spans)).astype(np.int64)
     # idle time within an operation, by cause; what covers it last is the rest
     inside = idle.causes(work.spans)
-    rest = work.spans[:, 1] - work.spans[:, 0] - busy
-    inside = np.minimum(inside, np.maximum(rest[:, None], 0))
-    inside[:, 1] = np.minimum(inside[:, 1], rest - inside[:, 0])
-    gaps = np.stack((rest - inside.sum(axis=1), inside[:, 0], inside[:, 1]), axis=1)
+    idle_ns = work.spans[:, 1] - work.spans[:, 0] - busy
+    inside = np.minimum(inside, np.maximum(idle_ns[:, None], 0))
+    inside[:, 1] = np.minimum(inside[:, 1], idle_ns - inside[:, 0])
+    gaps = np.stack((idle_ns - inside.sum(axis=1), inside[:, 0], inside[:, 1]), axis=1)
     row, column = np.nonzero(gaps)
     idle_names = len(names) - 3 + column
     return (
         names,
         number,
         (
-            place[np.concatenate((of, row))],
+            new_row[np.concatenate((operation_of, row))],
             np.concatenate((name, idle_names)),
             np.concatenate((ns, gaps[row, column])),
             np.concatenate((count, np.ones(len(row), np.int64))),
@@ -281,64 +283,64 @@ def _parts(
     )
 
 
-def _edges(start: I64, end: I64, call: I64, known: CollectiveRecords) -> I64:
+def _edges(start: I64, end: I64, call: I64, records: CollectiveRecords) -> I64:
     """(operations, EDGES): what each waits for; see the module."""
     n = len(start)
-    found = np.full((n, EDGES), -1, np.int64)
+    edges = np.full((n, EDGES), -1, np.int64)
     if not n:
-        return found
+        return edges
     slack = _slack(start, end)
     comm = call >= 0
-    every = np.arange(n)
-    work, calls = every[~comm], every[comm]
-    last_work, _ = _latest(work, start, end, slack, every)
-    last_call, mate = _latest(calls, start, end, slack, every)
+    all_rows = np.arange(n)
+    work, calls = all_rows[~comm], all_rows[comm]
+    last_work, _ = _latest(work, start, end, slack, all_rows)
+    last_call, mate = _latest(calls, start, end, slack, all_rows)
     late = np.where(last_call >= 0, end[last_call], -(2**62))
     since = np.where(last_work >= 0, end[last_work], -(2**62))
     later = late >= since - _LEAST_NS
-    found[:, 0] = last_work
-    found[:, 1] = np.where(later, last_call, -1)
-    found[:, 2] = np.where(later, mate, -1)
+    edges[:, 0] = last_work
+    edges[:, 1] = np.where(later, last_call, -1)
+    edges[:, 2] = np.where(later, mate, -1)
     # work needs the last data that arrived before it, whether or not it waited for it
-    kinds = np.array([known.kinds[k] in _ARRIVES for k in range(len(known.kinds))] or [False])
+    kinds = np.array([records.kinds[k] in _ARRIVES for k in range(len(records.kinds))] or [False])
     arrives = np.zeros(n, bool)
-    arrives[calls] = kinds[known.kind[call[calls]]]
+    arrives[calls] = kinds[records.kind[call[calls]]]
     receives = np.zeros(n, bool)
-    if len(known.direction):
-        receives[calls] = known.direction[call[calls]] == RECEIVE
-    arrived, _ = _latest(every[receives | arrives], start, end, slack, work)
-    taken = (found[work, 1] == arrived) | (found[work, 2] == arrived)
-    found[work, 3] = np.where(taken, -1, arrived)
-    found[calls, 3] = _previous_in_group(calls, call, start, end, slack, known)
-    found[found >= every[:, None]] = -1
+    if len(records.direction):
+        receives[calls] = records.direction[call[calls]] == RECEIVE
+    arrived, _ = _latest(all_rows[receives | arrives], start, end, slack, work)
+    is_listed = (edges[work, 1] == arrived) | (edges[work, 2] == arrived)
+    edges[work, 3] = np.where(is_listed, -1, arrived)
+    edges[calls, 3] = _previous_in_group(calls, call, start, end, slack, records)
+    edges[edges >= all_rows[:, None]] = -1
     for column in range(1, EDGES):
-        same = (found[:, :column] == found[:, [column]]).any(axis=1)
-        found[same, column] = -1
-    return found
+        is_repeated = (edges[:, :column] == edges[:, [column]]).any(axis=1)
+        edges[is_repeated, column] = -1
+    return edges
 
 
 def _latest(
-    among: NDArray[np.intp], start: I64, end: I64, slack: I64, of: NDArray[np.intp]
+    among: NDArray[np.intp], start: I64, end: I64, slack: I64, rows: NDArray[np.intp]
 ) -> tuple[I64, I64]:
     """The operation of ``among`` that ended last before each operation began, and the one before
     that if both ended together; -1 without one."""
     until = end - slack
     order = among[np.argsort(until[among], kind="stable")]
-    at = np.searchsorted(until[order], start[of], "right") - 1
+    position = np.searchsorted(until[order], start[rows], "right") - 1
     padded = np.concatenate((order, [-1]))
-    last, second = padded[at], padded[np.maximum(at - 1, -1)]
-    together = (at > 0) & (np.abs(end[second] - end[last]) <= _TOGETHER_NS)
-    return last, np.where(together, second, -1)
+    latest, second = padded[position], padded[np.maximum(position - 1, -1)]
+    together = (position > 0) & (np.abs(end[second] - end[latest]) <= _TOGETHER_NS)
+    return latest, np.where(together, second, -1)
 
 
 def _previous_in_group(
-    calls: NDArray[np.intp], call: I64, start: I64, end: I64, slack: I64, known: CollectiveRecords
+    calls: NDArray[np.intp], call: I64, start: I64, end: I64, slack: I64, records: CollectiveRecords
 ) -> I64:
     """The operation before each in its group, if that had ended."""
-    found = np.full(len(calls), -1, np.int64)
-    group = known.group[call[calls]]
+    previous = np.full(len(calls), -1, np.int64)
+    group = records.group[call[calls]]
     order = np.argsort(group, kind="stable")
-    ours, theirs = calls[order[1:]], calls[order[:-1]]
-    follows = (np.diff(group[order]) == 0) & ((end - slack)[theirs] <= start[ours])
-    found[order[1:]] = np.where(follows, theirs, -1)
-    return found
+    later, earlier = calls[order[1:]], calls[order[:-1]]
+    follows = (np.diff(group[order]) == 0) & ((end - slack)[earlier] <= start[later])
+    previous[order[1:]] = np.where(follows, earlier, -1)
+    return previous

@@ -97,31 +97,33 @@ EVERYWHERE = (
 """Changes of all ranks, the most particular first."""
 
 
-def remedies(replay: Replay, named: Sequence[Change] = ()) -> tuple[Remedy, ...]:
+def remedies(replay: Replay, candidates: Sequence[Change] = ()) -> tuple[Remedy, ...]:
     """The best changes, the first to be made first.
 
     Args:
-        named: changes of single ranks, groups or stages, beside those of all ranks.
+        candidates: changes of single ranks, groups or stages, beside those of all ranks.
     """
     if not replay.usable:
         return ()
     least = MATERIAL * float(replay.base.mean())
-    left = [*named, *EVERYWHERE]
+    remaining = [*candidates, *EVERYWHERE]
     chosen: list[Remedy] = []
     before = replay.base.mean()
-    while left and len(chosen) < KEPT:
-        made = [one.change.change for one in chosen]
-        steps = _steps(replay, [[*made, one.change] for one in left])
+    while remaining and len(chosen) < KEPT:
+        changes_made = [remedy.change.change for remedy in chosen]
+        steps = _steps(replay, [[*changes_made, candidate.change] for candidate in remaining])
         gains = (before - steps.mean(axis=1)).tolist()
-        weighted = [gain * one.weight for gain, one in zip(gains, left, strict=True)]
+        weighted = [
+            gain * candidate.weight for gain, candidate in zip(gains, remaining, strict=True)
+        ]
         if max(gains) < least:
             break
         best = next(i for i, gain in enumerate(weighted) if gain >= _ALIKE * max(weighted))
         before -= gains[best]
-        change = left.pop(best)
+        change = remaining.pop(best)
         # what gains nothing alone gains nothing on top, but for rare cases
-        left = [other for other, gain in zip(left, gains[:best] + gains[best + 1 :], strict=True)
-                if gain >= least / 2]  # fmt: skip
+        others = zip(remaining, gains[:best] + gains[best + 1 :], strict=True)
+        remaining = [candidate for candidate, gain in others if gain >= least / 2]
         saved = replay.base - _steps(replay, [[change.change]])[0]
         low, high = interval(saved)
         gain = float(saved.mean())
@@ -133,19 +135,19 @@ def remedies(replay: Replay, named: Sequence[Change] = ()) -> tuple[Remedy, ...]
 def _steps(replay: Replay, sets: Sequence[Sequence[str]]) -> F64:
     """(sets, steps): steps with each set of changes; those recorded where a change concerns nothing
     in the job."""
-    most = max(CELLS // max(len(replay.graph), 1), 1)
-    found = np.tile(replay.base, (len(sets), 1))
-    for first in range(0, len(sets), most):
+    at_once = max(CELLS // max(len(replay.graph), 1), 1)
+    times = np.tile(replay.base, (len(sets), 1))
+    for begin in range(0, len(sets), at_once):
         jobs = {}
-        for at, changes in enumerate(sets[first : first + most], first):
-            jobs[at] = job = Changed(replay)
+        for row, changes in enumerate(sets[begin : begin + at_once], begin):
+            jobs[row] = job = Changed(replay)
             try:
                 for change in changes:
                     job.apply(change)
             except OptionError:
-                del jobs[at]
+                del jobs[row]
         if jobs:
             lengths = np.stack([job.lengths for job in jobs.values()], axis=1)
             delays = np.stack([job.delays.sum(axis=1) for job in jobs.values()], axis=1)
-            found[list(jobs)] = replay.steps(lengths, delays)
-    return found
+            times[list(jobs)] = replay.steps(lengths, delays)
+    return times

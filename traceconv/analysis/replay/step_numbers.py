@@ -24,19 +24,19 @@ def numbered(ranks: Sequence[RankSummary], groups: Sequence[Matched]) -> tuple[l
     same are in the same step.
     """
     numbering = _Numbering(ranks, groups)
-    named: dict[tuple[_Node, int], list[int]] = {}
-    of: list[list[tuple[_Node, int]]] = []
-    for one in ranks:
-        steps = [(numbering.of(one.rank, w, k), start)
-                 for w, k, start, _ in one.replay.steps.tolist()]  # fmt: skip
-        of.append([name for name, _ in steps])
+    starts_by_name: dict[tuple[_Node, int], list[int]] = {}
+    names_of_ranks: list[list[tuple[_Node, int]]] = []
+    for summary in ranks:
+        steps = [(numbering.of(summary.rank, w, k), start)
+                 for w, k, start, _ in summary.replay.steps.tolist()]  # fmt: skip
+        names_of_ranks.append([name for name, _ in steps])
         for name, start in steps:
-            named.setdefault(name, []).append(start)
-    order = sorted(named, key=lambda name: (name[0][1], name[1], name[0][0]))
-    place = {name: i for i, name in enumerate(order)}
+            starts_by_name.setdefault(name, []).append(start)
+    order = sorted(starts_by_name, key=lambda name: (name[0][1], name[1], name[0][0]))
+    position = {name: i for i, name in enumerate(order)}
     step = [
-        np.array([place[name] for name in names] or [0], np.int32)[one.replay.step]
-        for one, names in zip(ranks, of, strict=True)
+        np.array([position[name] for name in names] or [0], np.int32)[summary.replay.step]
+        for summary, names in zip(ranks, names_of_ranks, strict=True)
     ]
     return [(node[1], number) for node, number in order], np.concatenate(step)
 
@@ -48,17 +48,17 @@ class _Numbering:
     def __init__(self, ranks: Sequence[RankSummary], groups: Sequence[Matched]) -> None:
         self._parent: dict[_Node, _Node] = {}
         self._ahead: dict[_Node, int] = {}  # of the number of the parent
-        known = {one.rank: _of_calls(one) for one in ranks}
-        links = [link for group in groups for link in _links(known, group)]
-        for _, one, other, ahead in sorted(links, key=lambda link: -link[0]):
-            self._join(one, other, ahead)
+        steps_of_calls = {summary.rank: _of_calls(summary) for summary in ranks}
+        links = [link for group in groups for link in _links(steps_of_calls, group)]
+        for _, node, other_node, ahead in sorted(links, key=lambda link: -link[0]):
+            self._join(node, other_node, ahead)
         # without matches, numbers that sources record are those of the job
         windows: dict[int, _Node] = {}
         for rank in ranks:
             for window in np.unique(rank.replay.steps[:, 0]).tolist():
                 if rank.replay.marked:
-                    first = windows.setdefault(window, (rank.rank, window))
-                    self._join(first, (rank.rank, window), 0)
+                    first_node = windows.setdefault(window, (rank.rank, window))
+                    self._join(first_node, (rank.rank, window), 0)
 
     def _root(self, node: _Node) -> tuple[_Node, int]:
         """Its component, and how far it is ahead of the numbers of that."""
@@ -68,9 +68,9 @@ class _Numbering:
             node = self._parent[node]
         return node, ahead
 
-    def _join(self, one: _Node, other: _Node, ahead: int) -> None:
-        a, of_a = self._root(one)
-        b, of_b = self._root(other)
+    def _join(self, node: _Node, other_node: _Node, ahead: int) -> None:
+        a, of_a = self._root(node)
+        b, of_b = self._root(other_node)
         if a == b:
             return
         between = of_a + ahead - of_b  # other = one + ahead, so root b = root a + this
@@ -84,35 +84,41 @@ class _Numbering:
         return root, number - ahead
 
 
-def _of_calls(one: RankSummary) -> I64:
+def _of_calls(summary: RankSummary) -> I64:
     """(collectives of the rank, 2): recording window and number of the step of each, -1 if none."""
-    found = np.full((len(one.collectives), 2), -1, np.int64)
-    known = one.replay
-    calls = np.flatnonzero(known.call >= 0)
-    found[known.call[calls]] = known.steps[known.step[calls], :2]
-    return found
+    steps_of_calls = np.full((len(summary.collectives), 2), -1, np.int64)
+    operations = summary.replay
+    calls = np.flatnonzero(operations.call >= 0)
+    steps_of_calls[operations.call[calls]] = operations.steps[operations.step[calls], :2]
+    return steps_of_calls
 
 
-def _links(known: Mapping[int, I64], group: Matched) -> Iterator[tuple[int, _Node, _Node, int]]:
+def _links(
+    steps_of_calls: Mapping[int, I64], group: Matched
+) -> Iterator[tuple[int, _Node, _Node, int]]:
     """How many operations of two ranks say how far apart their numbers are.
 
     Messages are alike, and eager ones do not even end together: they move no step of ranks whose
     steps have the same numbers.
     """
     base = group.ranks[group.base]
-    if base not in known:
+    if base not in steps_of_calls:
         return
     alone = set(group.kinds) == {P2P}
     for column, rank in enumerate(group.ranks):
-        if rank not in known or column == group.base:
+        if rank not in steps_of_calls or column == group.base:
             continue
-        ours, theirs = group.row[:, group.base], group.row[:, column]
-        both = (ours >= 0) & (theirs >= 0)
-        a, b = known[base][ours[both]], known[rank][theirs[both]]
-        told = (a[:, 1] >= 0) & (b[:, 1] >= 0)
-        if alone and np.array_equal(np.unique(known[base]), np.unique(known[rank])):
-            told &= a[:, 1] == b[:, 1]
-        seen = np.stack((a[told, 0], b[told, 0], b[told, 1] - a[told, 1]), axis=1)
-        rows, count = np.unique(seen, axis=0, return_counts=True)
-        for (mine, its, ahead), weight in zip(rows.tolist(), count.tolist(), strict=True):
-            yield weight, (base, mine), (rank, its), ahead
+        base_rows, own_rows = group.row[:, group.base], group.row[:, column]
+        in_both = (base_rows >= 0) & (own_rows >= 0)
+        a, b = steps_of_calls[base][base_rows[in_both]], steps_of_calls[rank][own_rows[in_both]]
+        has_steps = (a[:, 1] >= 0) & (b[:, 1] >= 0)
+        if alone and np.array_equal(
+            np.unique(steps_of_calls[base]), np.unique(steps_of_calls[rank])
+        ):
+            has_steps &= a[:, 1] == b[:, 1]
+        differences = np.stack(
+            (a[has_steps, 0], b[has_steps, 0], b[has_steps, 1] - a[has_steps, 1]), axis=1
+        )
+        rows, count = np.unique(differences, axis=0, return_counts=True)
+        for (base_window, its, ahead), weight in zip(rows.tolist(), count.tolist(), strict=True):
+            yield weight, (base, base_window), (rank, its), ahead

@@ -60,11 +60,11 @@ def chosen(ids: Iterable[str] | None) -> list[Rule]:
     """
     if ids is None:
         return list(RULES.values())
-    found = dict.fromkeys(ids)
-    for name in found:
+    ids_given = dict.fromkeys(ids)
+    for name in ids_given:
         if name not in RULES:
             raise OptionError(unknown("rule", name, RULES), "rule")
-    return [RULES[name] for name in found]
+    return [RULES[name] for name in ids_given]
 
 
 def thresholds(values: Mapping[str, float]) -> Mapping[str, Limits]:
@@ -76,16 +76,20 @@ def thresholds(values: Mapping[str, float]) -> Mapping[str, Limits]:
     Raises:
         OptionError: there is no such threshold, or its value is no number.
     """
-    found = {rule.id: {one.name: one.value for one in rule.limits} for rule in RULES.values()}
+    limits = {
+        rule.id: {limit.name: limit.value for limit in rule.limits} for rule in RULES.values()
+    }
     for key, value in values.items():
         rule, _, name = key.partition(".")
-        if name not in found.get(rule, {}):
-            every = [f"{r}.{n}" if n else r for r, names in found.items() for n in names]
-            raise OptionError(unknown("threshold", key, every), "threshold")
+        if name not in limits.get(rule, {}):
+            names_of_thresholds = [
+                f"{r}.{n}" if n else r for r, names in limits.items() for n in names
+            ]
+            raise OptionError(unknown("threshold", key, names_of_thresholds), "threshold")
         if not math.isfinite(value):
             raise OptionError(f"{key}: {value} is not a finite number", "threshold")
-        found[rule][name] = float(value)
-    return found
+        limits[rule][name] = float(value)
+    return limits
 
 
 def rows() -> list[dict[str, str]]:

@@ -18,34 +18,34 @@ _FEWEST = 3
 
 def _own_times(trace: Trace) -> Known | None:
     """Mean times per step of every rank in the table: outside of communication, and in all."""
-    stated = stated_overlap(trace)
-    if not stated or RANK not in stated:
+    overlap = stated_overlap(trace)
+    if not overlap or RANK not in overlap:
         return None
-    ranks, codes = np.unique(stated[RANK], return_inverse=True)
+    ranks, codes = np.unique(overlap[RANK], return_inverse=True)
     if len(ranks) < _FEWEST or ranks[0] < 0:
         return None
     steps = np.bincount(codes)
-    own = np.bincount(codes, stated["known_ns"] - stated["not_overlapped_ns"]) / steps
+    own_ns = np.bincount(codes, overlap["known_ns"] - overlap["not_overlapped_ns"]) / steps
     return {
         "ranks": ranks.tolist(),
-        "own_ns": own.tolist(),
-        "step_ns": float((np.bincount(codes, stated["known_ns"]) / steps).max()),
+        "own_ns": own_ns.tolist(),
+        "step_ns": float((np.bincount(codes, overlap["known_ns"]) / steps).max()),
     }
 
 
-def _slow_rank(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _slow_rank(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """The rank with the longest own time: the others wait until the next slowest rank is ready."""
-    order = np.argsort(known["own_ns"])
-    slowest, next_slowest = (known["own_ns"][i] for i in (order[-1], order[-2]))
-    value = 100 * (slowest - next_slowest) / known["step_ns"] if known["step_ns"] > 0 else 0.0
+    order = np.argsort(facts["own_ns"])
+    slowest, next_slowest = (facts["own_ns"][i] for i in (order[-1], order[-2]))
+    value = 100 * (slowest - next_slowest) / facts["step_ns"] if facts["step_ns"] > 0 else 0.0
     if value > limits[""]:
         figures = {
             "own_ns": round(slowest),
             "next_slowest_ns": round(next_slowest),
-            "median_ns": round(float(np.median(known["own_ns"]))),
-            "step_ns": round(known["step_ns"]),
+            "median_ns": round(float(np.median(facts["own_ns"]))),
+            "step_ns": round(facts["step_ns"]),
         }
-        where = f"rank {known['ranks'][order[-1]]}"
+        where = f"rank {facts['ranks'][order[-1]]}"
         saves = slowest - next_slowest
         yield Case(rank, value, figures, where, gone={WAITS: saves})
 

@@ -155,25 +155,25 @@ class Rule(msgspec.Struct, frozen=True):
     severity: FindingSeverity = FindingSeverity.WARNING
     fewest: int = 1
 
-    def cases(self, known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
+    def cases(self, facts_by_rank: Mapping[int, Known], limits: Limits) -> list[Case] | None:
         """The cases among ranks that have data; None if they cannot be judged."""
         if self.judge is not None:
-            found = self.judge(known, limits)
-            return None if found is None else list(found)
+            cases = self.judge(facts_by_rank, limits)
+            return None if cases is None else list(cases)
         return [
-            as_case(rank, one)
-            for rank, one in known.items()
+            as_case(rank, facts)
+            for rank, facts in facts_by_rank.items()
             if all(
-                limit.beyond(one["also"].get(limit.name, one["value"]), limits[limit.name])
+                limit.beyond(facts["also"].get(limit.name, facts["value"]), limits[limit.name])
                 for limit in self.limits
-                if not limit.name or limit.name in one["also"]
+                if not limit.name or limit.name in facts["also"]
             )
         ]
 
 
 def measured(
     value: float, gone: Mapping[str, float], shown: Sequence[Mapping[str, Any]] = (),
-    figures: Mapping[str, Any] | None = None, also: Limits | None = None, **more: Any,
+    figures: Mapping[str, Any] | None = None, also: Limits | None = None, **details: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Facts of a rank for a rule without a judge.
 
@@ -182,32 +182,32 @@ def measured(
         gone:  as of :class:`Case`.
         shown: slices, of :func:`longest`.
         also:  what further thresholds are compared with, by their names.
-        more:  ``where``, ``steps`` and ``advice`` of the case.
+        details:  ``where``, ``steps`` and ``advice`` of the case.
     """
     return {"value": float(value), "gone": dict(gone), "shown": list(shown),
-            "figures": dict(figures or {}), "also": dict(also or {}), **more}  # fmt: skip
+            "figures": dict(figures or {}), "also": dict(also or {}), **details}  # fmt: skip
 
 
 def lost(
     count: int, ns: float, known_ns: int, name: str, shown: Sequence[Mapping[str, Any]],
-    figures: Mapping[str, Any] | None = None, **more: Any,
+    figures: Mapping[str, Any] | None = None, **details: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The same of time of a class in ``count`` steps: the value is its share of them."""
-    told = {**(figures or {}), "per_step_ns": round(ns / count), "steps": count}
-    return measured(float(share(ns, known_ns)), {name: ns / count}, shown, told, **more)
+    all_figures = {**(figures or {}), "per_step_ns": round(ns / count), "steps": count}
+    return measured(float(share(ns, known_ns)), {name: ns / count}, shown, all_figures, **details)
 
 
-def as_case(rank: int, known: Known, **changes: Any) -> Case:
+def as_case(rank: int, facts: Known, **changes: Any) -> Case:
     """The case of a rank with the facts of :func:`measured`."""
-    named = {name: known[name] for name in ("value", "figures", "where", "steps", "advice", "gone")
-             if name in known}  # fmt: skip
-    return Case(rank, **{**named, "slices": slices(known["shown"]), **changes})
+    fields = {name: facts[name] for name in ("value", "figures", "where", "steps", "advice", "gone")
+             if name in facts}  # fmt: skip
+    return Case(rank, **{**fields, "slices": slices(facts["shown"]), **changes})
 
 
-def completed(limits: Limits, known: Known) -> Limits:
+def completed(limits: Limits, facts: Known) -> Limits:
     """Thresholds; those without a value are taken from the capture of the rank."""
     return {
-        name: known.get(name, value) if math.isnan(value) else value
+        name: facts.get(name, value) if math.isnan(value) else value
         for name, value in limits.items()
     }
 
@@ -215,9 +215,9 @@ def completed(limits: Limits, known: Known) -> Limits:
 def each_rank(test: Callable[[int, Known, Limits], Iterable[Case]]) -> Judge:
     """A judge that looks at every rank separately."""
 
-    def judge(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-        for rank, one in known.items():
-            yield from test(rank, one, completed(limits, one))
+    def judge(facts_by_rank: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
+        for rank, facts in facts_by_rank.items():
+            yield from test(rank, facts, completed(limits, facts))
 
     return judge
 
@@ -229,13 +229,13 @@ def plain(columns: Columns) -> dict[str, Any]:
 
 def of_table(tables: Iterable[Table], name: str) -> Callable[[Trace], Known | None]:
     """The columns of a rank in the table ``name`` of ``traceconv stats``; None if it has none."""
-    table = next(one for one in tables if one.name == name)
+    table = next(candidate for candidate in tables if candidate.name == name)
     return lambda trace: plain(table.facts(trace)) or None
 
 
-def rows_of(known: Known) -> list[dict[str, Any]]:
+def rows_of(columns: Known) -> list[dict[str, Any]]:
     """The rows of a table of :func:`plain`."""
-    return [dict(zip(known, row, strict=True)) for row in zip(*known.values(), strict=True)]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def longest(trace: Trace, rows: NDArray[np.intp]) -> list[dict[str, Any]]:
@@ -244,7 +244,7 @@ def longest(trace: Trace, rows: NDArray[np.intp]) -> list[dict[str, Any]]:
     if len(rows) > 8 * SLICES_KEPT:  # else sorting all takes no longer
         length = events.dur_ns[rows]
         rows = rows[length >= np.partition(length, -SLICES_KEPT)[-SLICES_KEPT]]
-    first = rows[np.lexsort((events.start_ns[rows], -events.dur_ns[rows]))[:SLICES_KEPT]]
+    chosen = rows[np.lexsort((events.start_ns[rows], -events.dur_ns[rows]))[:SLICES_KEPT]]
     return [
         {
             "name": trace.strings[int(events.name[row])],
@@ -252,7 +252,7 @@ def longest(trace: Trace, rows: NDArray[np.intp]) -> list[dict[str, Any]]:
             "dur_ns": int(events.dur_ns[row]),
             "lane": lane(trace.tracks[int(events.track[row])]),
         }
-        for row in first.tolist()
+        for row in chosen.tolist()
     ]
 
 
@@ -277,6 +277,6 @@ def told_slice(trace: Trace, name: str, start_ns: int, dur_ns: int, table: str) 
     return {"name": name, "start_ns": start_ns, "dur_ns": dur_ns, "table": table}
 
 
-def slices(kept: Iterable[Mapping[str, Any]]) -> list[Slice]:
+def slices(described: Iterable[Mapping[str, Any]]) -> list[Slice]:
     """The slices that :func:`longest` or :func:`told_slice` described."""
-    return [Slice(**one) for one in kept]
+    return [Slice(**slice_facts) for slice_facts in described]

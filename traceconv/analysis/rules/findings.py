@@ -61,7 +61,9 @@ def _measured(value: Any, unit: str) -> str:
     if unit == "ns":
         return time_text(value)
     if unit == "bytes":
-        scale, called = next((one for one in _SIZES if abs(value) >= one[0]), (1, "B"))
+        scale, called = next(
+            (unit_of_size for unit_of_size in _SIZES if abs(value) >= unit_of_size[0]), (1, "B")
+        )
         return f"{digits(value / scale)} {called}"
     if isinstance(value, float):
         return f"{digits(value)}{_UNITS.get(unit, '')}"
@@ -150,19 +152,19 @@ class Finding(msgspec.Struct, frozen=True):
     @property
     def limit(self) -> Limit:
         """The threshold that the value is compared with."""
-        return next(one for one in self.rule.limits if one.name == self.case.limit)
+        return next(limit for limit in self.rule.limits if limit.name == self.case.limit)
 
     @property
     def measure(self) -> str:
         """The measure in words."""
-        return self._said(self.limit.measure or self.rule.measure)
+        return self._in_words(self.limit.measure or self.rule.measure)
 
     @property
     def title(self) -> str:
         """The problem in one line."""
-        return self._said(self.rule.title)
+        return self._in_words(self.rule.title)
 
-    def _said(self, text: str) -> str:
+    def _in_words(self, text: str) -> str:
         return text if self.per_step else of_all_recorded(text)
 
     def amount(self) -> str:
@@ -179,19 +181,19 @@ class Finding(msgspec.Struct, frozen=True):
         """The gain in words; "" if that is unknown."""
         if self.ms_per_step is None:
             return ""
-        most = f"saves {'at most ' * self.at_most}{time_text(self.ms_per_step * 1e6)}"
+        text = f"saves {'at most ' * self.at_most}{time_text(self.ms_per_step * 1e6)}"
         if self.per_step:
-            return f"{most} per step"
-        return f"{most} of the {time_text(self.whole_ns)} recorded"
+            return f"{text} per step"
+        return f"{text} of the {time_text(self.whole_ns)} recorded"
 
     def figures(self) -> list[str]:
         """What else was measured, with names and units."""
-        known = self.case.figures.items()
+        measured = self.case.figures.items()
         if self.per_step:
-            return [figure(name, value) for name, value in known]
+            return [figure(name, value) for name, value in measured]
         return [
             figure("in_all_ns" if name == "per_step_ns" else name.removesuffix("_per_step"), value)
-            for name, value in known
+            for name, value in measured
             if name != "steps"
         ]
 
@@ -224,8 +226,8 @@ class Finding(msgspec.Struct, frozen=True):
             "thresholds": {name or self.rule.id: value for name, value in self.limits.items()},
             "figures": dict(case.figures),
             "slices": [
-                {**msgspec.structs.asdict(one), "since_start_ns": since}
-                for one, since in zip(case.slices, self.since_ns, strict=True)
+                {**msgspec.structs.asdict(slice_), "since_start_ns": since}
+                for slice_, since in zip(case.slices, self.since_ns, strict=True)
             ],
             "advice": self.advice,
         }
@@ -243,8 +245,8 @@ _WORDS = (
 
 def of_all_recorded(text: str) -> str:
     """The words of a rule for a capture without marked steps."""
-    for said, instead in _WORDS:
-        text = text.replace(said, instead)
+    for phrase, instead in _WORDS:
+        text = text.replace(phrase, instead)
     return text
 
 
@@ -272,8 +274,8 @@ class Unchecked(msgspec.Struct, frozen=True):
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
-        found = {"rule": self.rule.id, "needs": self.needs, "ranks": list(self.ranks)}
-        return {**found, "broken": self.broken}
+        values = {"rule": self.rule.id, "needs": self.needs, "ranks": list(self.ranks)}
+        return {**values, "broken": self.broken}
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -300,19 +302,19 @@ class Findings(msgspec.Struct, frozen=True):
     def at_least(self, severity: str) -> bool:
         """Whether anything found is at least as severe as this ("note", "warning")."""
         order = list(FindingSeverity)
-        wanted = order.index(FindingSeverity(severity))
-        return any(order.index(one.severity) >= wanted for one in self.findings)
+        least = order.index(FindingSeverity(severity))
+        return any(order.index(finding.severity) >= least for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {
             "schema_version": SCHEMA_VERSION,
             "ranks": list(self.ranks),
-            "findings": [one.as_dict() for one in self.findings],
-            "good": [one.as_dict() for one in self.good],
-            "minor": [one.as_dict() for one in self.minor],
+            "findings": [finding.as_dict() for finding in self.findings],
+            "good": [finding.as_dict() for finding in self.good],
+            "minor": [finding.as_dict() for finding in self.minor],
             "quiet": [rule.id for rule in self.quiet],
-            "not_checked": [one.as_dict() for one in self.unchecked],
+            "not_checked": [check.as_dict() for check in self.unchecked],
             "bounds": self.bounds or None,
         }
 
@@ -327,15 +329,15 @@ class Findings(msgspec.Struct, frozen=True):
             every: a line for each rule without data, with what it needs.
         """
         lines = []
-        for first, others in self.by_rule():
-            lines.append(f"{first.severity}: {first.text()}")
-            lines += [f"    {row}" for row in _evidence(first)]
-            lines += [f"    also: {_also(others)}"] * bool(others)
-            lines += [f"    -> {advice}" for advice in _advices(first, others)]
+        for leading, further in self.by_rule():
+            lines.append(f"{leading.severity}: {leading.text()}")
+            lines += [f"    {row}" for row in _evidence(leading)]
+            lines += [f"    also: {_also(further)}"] * bool(further)
+            lines += [f"    -> {advice}" for advice in _advices(leading, further)]
         if not self.findings:
             lines.append("no rule reports anything")
         lines += [self.bounds_text()] * bool(self.bounds)
-        lines += [f"good: {one.text()}" for one in self.good]
+        lines += [f"good: {finding.text()}" for finding in self.good]
         lines += [f"{MINOR}: {', '.join(self.minor_texts())}"] * bool(self.minor)
         if self.quiet:
             lines.append(f"checked, nothing found: {', '.join(rule.id for rule in self.quiet)}")
@@ -351,8 +353,10 @@ class Findings(msgspec.Struct, frozen=True):
     def _needs(self) -> list[str]:
         """What rules without data need, a line for those that need the same."""
         alike: dict[tuple[str, str], list[str]] = {}
-        for one in self.unchecked:
-            alike.setdefault((one.needs, one.broken), []).append(f"{one.rule.id}{_on(one.ranks)}")
+        for check in self.unchecked:
+            alike.setdefault((check.needs, check.broken), []).append(
+                f"{check.rule.id}{_on(check.ranks)}"
+            )
         return [
             f"{', '.join(names)}: need{'s' * (len(names) == 1)} {needs}"
             + (f" ({broken})" if broken else "")
@@ -361,21 +365,21 @@ class Findings(msgspec.Struct, frozen=True):
 
     def _unchecked(self) -> str:
         """The rules without data, and what could not be read, in a line."""
-        rules = ", ".join(f"{one.rule.id}{_on(one.ranks)}" for one in self.unchecked)
-        broken = dict.fromkeys(one.broken for one in self.unchecked if one.broken)
+        rules = ", ".join(f"{check.rule.id}{_on(check.ranks)}" for check in self.unchecked)
+        broken = dict.fromkeys(check.broken for check in self.unchecked if check.broken)
         return rules + (f"; unreadable: {'; '.join(broken)}" if broken else "")
 
     def markdown(self, every: bool = False) -> str:
         """The same as Markdown."""
         lines = ["## Findings", ""]
-        for first, others in self.by_rule():
-            rows = [*_evidence(first), *([f"also: {_also(others)}"] if others else ())]
-            lines.append(f"- **{first.severity}: {_escaped(first.text())}**")
+        for leading, further in self.by_rule():
+            rows = [*_evidence(leading), *([f"also: {_also(further)}"] if further else ())]
+            lines.append(f"- **{leading.severity}: {_escaped(leading.text())}**")
             lines += [f"  - {_escaped(row)}" for row in rows]
-            lines += [f"  - {advice}" for advice in _advices(first, others)]
+            lines += [f"  - {advice}" for advice in _advices(leading, further)]
         lines += [] if self.findings else ["No rule reports anything."]
         lines += ["", f"{self.bounds_text()}."] * bool(self.bounds)
-        lines += [f"- good: {_escaped(one.text())}" for one in self.good]
+        lines += [f"- good: {_escaped(finding.text())}" for finding in self.good]
         if self.minor:
             lines += ["", f"{MINOR}: {_escaped(', '.join(self.minor_texts()))}."]
         if self.quiet:
@@ -390,37 +394,39 @@ class Findings(msgspec.Struct, frozen=True):
 
     def by_rule(self) -> list[tuple[Finding, list[Finding]]]:
         """Per rule with findings its most severe one and the others, in the order of findings."""
-        found: dict[str, list[Finding]] = {}
-        for one in self.findings:
-            found.setdefault(one.rule.id, []).append(one)
-        groups = [sorted(group, key=_by_gain) for group in found.values()]
+        by_rule: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            by_rule.setdefault(finding.rule.id, []).append(finding)
+        groups = [sorted(group, key=_by_gain) for group in by_rule.values()]
         return [(group[0], group[1:]) for group in groups]
 
     def minor_texts(self) -> list[str]:
         """Minor findings by rule: the place with the largest gain."""
-        most: dict[str, Finding] = {}
-        for one in self.minor:
-            most.setdefault(one.rule.id, one)
-        return [f"{rule} ({one.place()}: {one.saving()})" for rule, one in most.items()]
+        largest: dict[str, Finding] = {}
+        for finding in self.minor:
+            largest.setdefault(finding.rule.id, finding)
+        return [
+            f"{rule} ({finding.place()}: {finding.saving()})" for rule, finding in largest.items()
+        ]
 
 
-def _by_gain(one: Finding) -> tuple[bool, float, int, float]:
+def _by_gain(finding: Finding) -> tuple[bool, float, int, float]:
     """Sorts by gain, largest first, then by severity and value. A rule that reports all the time
     of a class comes after one that knows the cause of most of it."""
-    severity = list(FindingSeverity).index(one.severity)
-    value = one.case.value if one.limit.below else -one.case.value
-    weight = _OF_ALL if math.inf in one.case.gone.values() else 1.0
-    return one.gain_ns is None, -weight * (one.gain_ns or 0.0), -severity, value
+    severity = list(FindingSeverity).index(finding.severity)
+    value = finding.case.value if finding.limit.below else -finding.case.value
+    weight = _OF_ALL if math.inf in finding.case.gone.values() else 1.0
+    return finding.gain_ns is None, -weight * (finding.gain_ns or 0.0), -severity, value
 
 
-def _also(others: Sequence[Finding]) -> str:
-    shown = [f"{one.place()} ({one.amount()})" for one in others[:PLACES_SHOWN]]
-    more = len(others) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+def _also(findings: Sequence[Finding]) -> str:
+    shown = [f"{finding.place()} ({finding.amount()})" for finding in findings[:PLACES_SHOWN]]
+    hidden = len(findings) - len(shown)
+    return ", ".join(shown) + (f" and {hidden} more" if hidden else "")
 
 
-def _advices(first: Finding, others: Sequence[Finding]) -> list[str]:
-    return list(dict.fromkeys(one.advice for one in (first, *others)))
+def _advices(leading: Finding, further: Sequence[Finding]) -> list[str]:
+    return list(dict.fromkeys(finding.advice for finding in (leading, *further)))
 
 
 def _on(ranks: Sequence[int]) -> str:
@@ -431,14 +437,14 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("<", "&lt;").replace("*", "\\*").replace("|", "\\|")
 
 
-def _evidence(one: Finding) -> list[str]:
+def _evidence(finding: Finding) -> list[str]:
     """Figures, steps and slices, a line each."""
-    case, lines = one.case, [one.saving()] if one.saving() else []
-    if figures := one.figures():
+    case, lines = finding.case, [finding.saving()] if finding.saving() else []
+    if figures := finding.figures():
         lines.append(", ".join(figures))
-    if case.steps and one.per_step:
+    if case.steps and finding.per_step:
         lines.append(f"step{'s' * (len(case.steps) > 1)} {format_ranges(case.steps)}")
-    for piece, since in zip(case.slices, one.since_ns, strict=True):
+    for piece, since in zip(case.slices, finding.since_ns, strict=True):
         length = f"{figure('', piece.dur_ns, 'ns')} " if piece.dur_ns else ""
         where = f"rank {case.rank}, {piece.lane}"
         if since is None:
@@ -461,15 +467,19 @@ def rule_records(trace: Trace, rules: Iterable[str] | None = None) -> RuleRecord
         OptionError: there is no such rule.
     """
     selected = chosen(rules)
-    found: dict[Any, Known | None] = {}
+    facts_by_look: dict[Any, Known | None] = {}
     broken: dict[Any, str] = {}
     for look in dict.fromkeys(rule.facts for rule in selected):
         try:
-            found[look] = look(trace)
+            facts_by_look[look] = look(trace)
         except TraceconvError as e:
             broken[look] = str(e)[:200]
     return RuleRecords(
-        {rule.id: dict(known) for rule in selected if (known := found.get(rule.facts)) is not None},
+        {
+            rule.id: dict(facts)
+            for rule in selected
+            if (facts := facts_by_look.get(rule.facts)) is not None
+        },
         {rule.id: broken[rule.facts] for rule in selected if rule.facts in broken},
     )
 
@@ -479,22 +489,24 @@ class _Since:
 
     def __init__(self, summaries: Sequence[RankSummary], clocks: Clocks | None) -> None:
         self._clocks = clocks
-        spans = {one.rank: one.span_ns for one in summaries if one.span_ns is not None}
+        spans = {
+            summary.rank: summary.span_ns for summary in summaries if summary.span_ns is not None
+        }
         self._zero_ns = min((self._shared(r, [span[0]])[0] for r, span in spans.items()), default=0)
 
     def of(self, case: Case) -> tuple[int | None, ...]:
         """The starts of its slices, ns; None for slices that no lane shows."""
-        shared = self._shared(case.rank, [one.start_ns for one in case.slices])
+        shared = self._shared(case.rank, [slice_.start_ns for slice_ in case.slices])
         return tuple(
-            ns - self._zero_ns if one.lane else None
-            for ns, one in zip(shared, case.slices, strict=True)
+            ns - self._zero_ns if slice_.lane else None
+            for ns, slice_ in zip(shared, case.slices, strict=True)
         )
 
     def _shared(self, rank: int, ns: Sequence[int]) -> list[int]:
         if self._clocks is None:
             return list(ns)
-        found: list[int] = self._clocks.corrected(rank, np.array(ns, np.int64)).tolist()
-        return found
+        shared: list[int] = self._clocks.corrected(rank, np.array(ns, np.int64)).tolist()
+        return shared
 
 
 def judge(
@@ -518,24 +530,30 @@ def judge(
         OptionError: there is no such rule or threshold.
     """
     limits, since = thresholds(values or {}), _Since(summaries, clocks)
-    summaries = sorted(summaries, key=lambda one: one.rank)
-    losses = of_all(one.losses for one in summaries)
-    whole = {one: round(known.step_ns) for one, known in losses.items() if not known.per_step}
+    summaries = sorted(summaries, key=lambda summary: summary.rank)
+    losses = of_all(summary.losses for summary in summaries)
+    recorded_ns = {
+        rank: round(rank_losses.step_ns)
+        for rank, rank_losses in losses.items()
+        if not rank_losses.per_step
+    }
     shape = stated_shape(summaries)
     findings: list[Finding] = []
     quiet: list[Rule] = []
     unchecked: list[Unchecked] = []
     for rule in chosen(rules):
-        own = limits[rule.id]
-        known = {
-            one.rank: records
-            for one in summaries
-            if (records := one.rules.known.get(rule.id)) is not None
-            and not any(map(math.isnan, completed(own, records).values()))
+        rule_limits = limits[rule.id]
+        facts_by_rank = {
+            summary.rank: records
+            for summary in summaries
+            if (records := summary.rules.known.get(rule.id)) is not None
+            and not any(map(math.isnan, completed(rule_limits, records).values()))
         }
-        blind = tuple(one.rank for one in summaries if one.rank not in known)
+        blind = tuple(summary.rank for summary in summaries if summary.rank not in facts_by_rank)
         broken = next((o.rules.broken[rule.id] for o in summaries if rule.id in o.rules.broken), "")
-        cases = rule.cases(known, own) if len(known) >= rule.fewest else None
+        cases = (
+            rule.cases(facts_by_rank, rule_limits) if len(facts_by_rank) >= rule.fewest else None
+        )
         if cases is None:
             unchecked.append(Unchecked(rule, rule.needs, (), broken))
             continue
@@ -545,30 +563,33 @@ def judge(
             interval_ns = None
             if saved is not None and case.gone:
                 gain, interval_ns = max(float(saved.mean()), 0.0), interval(saved)
+            case_limits = completed(rule_limits, facts_by_rank.get(case.rank, {}))
             findings.append(
                 Finding(
-                    rule, case, completed(own, known.get(case.rank, {})), since.of(case), gain,
-                    interval_ns, gain is not None and interval_ns is None,
-                    case.rank not in whole, whole.get(case.rank, 0), shape.label(case.rank),
+                    rule, case, case_limits, since.of(case), gain, interval_ns,
+                    gain is not None and interval_ns is None, case.rank not in recorded_ns,
+                    recorded_ns.get(case.rank, 0), shape.label(case.rank),
                 )
             )  # fmt: skip
         if blind:
             unchecked.append(Unchecked(rule, rule.needs, blind, broken))
         elif not cases:
             quiet.append(rule)
-    findings.sort(key=lambda one: _by_gain(one)[:3])
-    good = [one for one in findings if one.severity is FindingSeverity.GOOD]
-    reported = [one for one in findings if one.severity is not FindingSeverity.GOOD]
+    findings.sort(key=lambda finding: _by_gain(finding)[:3])
+    good = [finding for finding in findings if finding.severity is FindingSeverity.GOOD]
+    reported = [finding for finding in findings if finding.severity is not FindingSeverity.GOOD]
     small = _minor(reported, losses)
     why = replay if isinstance(replay, str) else "not all ranks are part of it"
     return Findings(
-        tuple(one.rank for one in summaries),
-        tuple(one for one in reported if (one.rule.id, one.rank) not in small),
+        tuple(summary.rank for summary in summaries),
+        tuple(finding for finding in reported if (finding.rule.id, finding.rank) not in small),
         tuple(quiet),
         tuple(unchecked),
         tuple(good),
-        tuple(one for one in reported if (one.rule.id, one.rank) in small),
-        (why or "its operations were not read") if any(one.at_most for one in reported) else "",
+        tuple(finding for finding in reported if (finding.rule.id, finding.rank) in small),
+        (why or "its operations were not read")
+        if any(finding.at_most for finding in reported)
+        else "",
     )
 
 
@@ -577,12 +598,20 @@ def _minor(findings: Sequence[Finding], losses: Mapping[int, Losses]) -> set[tup
     all places, or the bounds of all places together; not where a gain or the length of a step is
     unknown."""
     gains: dict[tuple[str, int], float] = {}
-    for one in findings:
-        before = gains.get((one.rule.id, one.rank), 0.0)
-        gain = math.inf if one.gain_ns is None else one.gain_ns
-        gains[one.rule.id, one.rank] = before + gain if one.at_most else max(before, gain)
-    steps = {rank: one.step_ns + one.per(PAUSE) for rank, one in losses.items()}
-    return {of for of, ns in gains.items() if ns < MATERIAL * steps.get(of[1], 0.0)}
+    for finding in findings:
+        before = gains.get((finding.rule.id, finding.rank), 0.0)
+        gain = math.inf if finding.gain_ns is None else finding.gain_ns
+        gains[finding.rule.id, finding.rank] = (
+            before + gain if finding.at_most else max(before, gain)
+        )
+    steps = {
+        rank: rank_losses.step_ns + rank_losses.per(PAUSE) for rank, rank_losses in losses.items()
+    }
+    return {
+        rule_and_rank
+        for rule_and_rank, ns in gains.items()
+        if ns < MATERIAL * steps.get(rule_and_rank[1], 0.0)
+    }
 
 
 def _replayed(cases: Sequence[Case], replay: Replay | str) -> F64 | None:
@@ -597,7 +626,7 @@ def _replayed(cases: Sequence[Case], replay: Replay | str) -> F64 | None:
     return replay.saved(gone)
 
 
-def _at_most(case: Case, known: Losses) -> float | None:
+def _at_most(case: Case, lost: Losses) -> float | None:
     """The time per step that bounds the gain, ns: no more than its classes lose; None if that is
     unknown."""
     if not case.gone:
@@ -606,13 +635,13 @@ def _at_most(case: Case, known: Losses) -> float | None:
     # a gap that the source records is certain, even without device data
     classes = [
         EXPOSED if name == WAITS else name for name in case.gone
-        if name not in (PEERS, STAGES, STEP) and (name != PAUSE or known.knows(PAUSE))
+        if name not in (PEERS, STAGES, STEP) and (name != PAUSE or lost.knows(PAUSE))
     ]  # fmt: skip
-    if not all(known.knows(name) for name in classes):
+    if not all(lost.knows(name) for name in classes):
         return None
     if classes:
         # an NPU that copies is idle; one of several devices may have lost all of it
-        per = [known.per(name) or (known.per(IDLE) if name == COPIES else 0.0) for name in classes]
-        most = known.devices * sum(per)
-        ns = min(ns, most, known.step_ns + known.per(PAUSE) if known.devices > 1 else most)
+        per = [lost.per(name) or (lost.per(IDLE) if name == COPIES else 0.0) for name in classes]
+        bound_ns = lost.devices * sum(per)
+        ns = min(ns, bound_ns, lost.step_ns + lost.per(PAUSE) if lost.devices > 1 else bound_ns)
     return max(ns, 0.0) if math.isfinite(ns) else None

@@ -73,20 +73,20 @@ def _late(trace: Trace) -> Known | None:
     spans = steps.device_spans
     within = union(spans[:, 0], spans[:, 1])
     devices = device_times(trace)
-    if not any(len(one.calls) for one in devices):
+    if not any(len(device.calls) for device in devices):
         return None
-    found = [np.zeros((0, 2), np.int64)]
-    for one in devices:
-        waits = _waits(trace, one, intersection(one.exposed, within))
-        called = np.isin(calls.device, one.kernels)
+    late_waits = [np.zeros((0, 2), np.int64)]
+    for device in devices:
+        waits = _waits(trace, device, intersection(device.exposed, within))
+        called = np.isin(calls.device, device.kernels)
         start, time = events.start_ns[calls.device[called]], calls.time_ns[called]
         order = np.lexsort((time, start))  # of kernels that start together the first launched
         start, time = start[order], time[order]
         if len(waits) and len(start):
-            at = np.minimum(np.searchsorted(start, waits[:, 1]), len(start) - 1)
-            late = (time[at] > waits[:, 0]) & (time[at] < waits[:, 1])
-            found.append(waits[late & (start[at] == waits[:, 1])])
-    waits = np.concatenate(found)
+            next_kernel = np.minimum(np.searchsorted(start, waits[:, 1]), len(start) - 1)
+            late = (time[next_kernel] > waits[:, 0]) & (time[next_kernel] < waits[:, 1])
+            late_waits.append(waits[late & (start[next_kernel] == waits[:, 1])])
+    waits = np.concatenate(late_waits)
     ns = waits[:, 1] - waits[:, 0]
     shown = slices_of(trace, OpClass.NOT_OVERLAPPED)
     shown = shown[np.isin(events.ends(shown), waits[:, 1])]
@@ -96,24 +96,24 @@ def _late(trace: Trace) -> Known | None:
     )  # fmt: skip
 
 
-def _waits(trace: Trace, one: DeviceTime, exposed: I64) -> I64:
+def _waits(trace: Trace, device: DeviceTime, exposed: I64) -> I64:
     """Exposed communication that ends while a collective runs on: the kernel that starts then does
     not need the result. Each begins when the last work that the kernel may have waited for ended:
     computing, another collective, a copy.
     """
-    start, end = trace.events.start_ns[one.calls], trace.events.ends(one.calls)
+    start, end = trace.events.start_ns[device.calls], trace.events.ends(device.calls)
     if not len(exposed) or not len(start):
         return exposed[:0]
     order = np.argsort(start, kind="stable")
     latest = np.maximum.accumulate(end[order])
     before = np.searchsorted(start[order], exposed[:, 1]) - 1
     goes_on = (before >= 0) & (latest[np.maximum(before, 0)] > exposed[:, 1])
-    ended = np.sort(np.concatenate((end, trace.events.ends(one.copies))))
-    last = np.searchsorted(ended, exposed[:, 1], "right") - 1
-    begin = np.where(last >= 0, ended[np.maximum(last, 0)], exposed[:, 0])
+    ended = np.sort(np.concatenate((end, trace.events.ends(device.copies))))
+    last_ended = np.searchsorted(ended, exposed[:, 1], "right") - 1
+    begin = np.where(last_ended >= 0, ended[np.maximum(last_ended, 0)], exposed[:, 0])
     waits = np.stack((np.maximum(begin, exposed[:, 0]), exposed[:, 1]), axis=1)
-    found: I64 = waits[goes_on & (waits[:, 1] > waits[:, 0])]
-    return found
+    late_waits: I64 = waits[goes_on & (waits[:, 1] > waits[:, 0])]
+    return late_waits
 
 
 # -- pauses of the host ---------------------------------------------------------------------
@@ -157,18 +157,18 @@ def _paused(trace: Trace) -> Known | None:
     if len(pauses) * _LAUNCHES_PER_PAUSE > len(work):
         return None
     idle = [intersection(gaps, pauses) for _, gaps in idle_gaps(trace, steps)]
-    parts = np.concatenate([pauses[:0], *idle])
+    idle_pauses = np.concatenate([pauses[:0], *idle])
     free = slices_of(trace, OpClass.FREE)
     spans = np.stack((events.start_ns[free], events.ends(free)), axis=1)
-    shared = length_within(union(parts[:, 0], parts[:, 1]), spans)
+    shared = length_within(union(idle_pauses[:, 0], idle_pauses[:, 1]), spans)
     shown = free[np.argsort(-shared, kind="stable")[:SLICES_KEPT]]
     shown = shown[np.sort(-shared)[: len(shown)] < 0]
     figures = {
-        "pauses": len(np.unique(np.searchsorted(pauses[:, 1], parts[:, 0], "right"))),
+        "pauses": len(np.unique(np.searchsorted(pauses[:, 1], idle_pauses[:, 0], "right"))),
         "longest_ns": int((pauses[:, 1] - pauses[:, 0]).max(initial=0)),
     }
     known_ns = int(steps.known_ns.sum())
-    return lost(len(steps), total(parts), known_ns, IDLE, longest(trace, shown), figures)
+    return lost(len(steps), total(idle_pauses), known_ns, IDLE, longest(trace, shown), figures)
 
 
 # -- off the CPU --------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class _Away(NamedTuple):
 def _away(trace: Trace, steps: StepTable) -> _Away | None:
     """None if slices off the CPU, or calls of the system, were not recorded."""
     events, lead = trace.events, leading(trace)
-    kinds = [t.kind if mine else None for t, mine in zip(trace.tracks, lead, strict=True)]
+    kinds = [t.kind if leads else None for t, leads in zip(trace.tracks, lead, strict=True)]
     off = np.flatnonzero(np.array([k is TrackKind.OFF_CPU for k in kinds], bool)[events.track])
     if not len(steps) or not len(off) or TrackKind.SYSTEM_CALLS not in kinds:
         return None
@@ -218,10 +218,12 @@ def _away(trace: Trace, steps: StepTable) -> _Away | None:
         union(events.start_ns[calls], events.ends(calls)),
     )
     idle = [intersection(gaps, away) for _, gaps in idle_gaps(trace, steps)]
-    (told,) = fields(trace, off, _ON)
-    others = _in_their_place(trace, off, merged(*idle))
-    whole = bool(told.known.all())
-    return _Away(off, idle, (away[:0], {}) if others is None and whole else others, whole)
+    (other_process,) = fields(trace, off, _ON)
+    in_place = _in_their_place(trace, off, merged(*idle))
+    is_complete = bool(other_process.known.all())
+    return _Away(
+        off, idle, (away[:0], {}) if in_place is None and is_complete else in_place, is_complete
+    )
 
 
 def _in_their_place(
@@ -236,40 +238,42 @@ def _in_their_place(
             lanes.setdefault(str(track.device), []).append(number)
     if not lanes:
         return None
-    found: dict[int, int] = {}
-    parts = []
-    for cpu, own in lanes.items():
-        left = off[edges[0].among(cpu) | edges[1].among(cpu)]
-        free = intersection(within, union(events.start_ns[left], events.ends(left)))
-        runs = np.flatnonzero(np.isin(events.track, own) & (events.kind == Kind.SLICE))
+    ns_by_run: dict[int, int] = {}
+    intervals = []
+    for cpu, tracks_of_cpu in lanes.items():
+        switches = off[edges[0].among(cpu) | edges[1].among(cpu)]
+        free = intersection(within, union(events.start_ns[switches], events.ends(switches)))
+        runs = np.flatnonzero(np.isin(events.track, tracks_of_cpu) & (events.kind == Kind.SLICE))
         spans = np.stack((events.start_ns[runs], events.ends(runs)), axis=1)
-        parts.append(intersection(free, union(spans[:, 0], spans[:, 1])))
-        taken = length_within(free, spans)
-        found |= dict(zip(runs[taken > 0].tolist(), taken[taken > 0].tolist(), strict=True))
-    return merged(*parts), found
+        intervals.append(intersection(free, union(spans[:, 0], spans[:, 1])))
+        overlap_ns = length_within(free, spans)
+        ns_by_run |= dict(
+            zip(runs[overlap_ns > 0].tolist(), overlap_ns[overlap_ns > 0].tolist(), strict=True)
+        )
+    return merged(*intervals), ns_by_run
 
 
 def _descheduled(trace: Trace) -> Known | None:
     """Idle time of the device while a thread that launches work is off the CPU and in no recorded
     call that may block."""
     steps, events = measured(trace.steps), trace.events
-    known = _away(trace, steps)
-    if known is None:
+    away = _away(trace, steps)
+    if away is None:
         return None
-    off, count = known.rows, len(steps)
+    off, count = away.rows, len(steps)
     spans = np.stack((events.start_ns[off], events.ends(off)), axis=1)
-    shared = length_within(merged(*known.idle), spans)
+    shared = length_within(merged(*away.idle), spans)
     moves = Texts.concat(fields(trace, off, "from CPU", "to CPU")).numbers().reshape(2, -1)
     within = inside(events.start_ns[off], union(steps.start_ns, steps.end_ns))
-    ns = sum(map(total, known.idle))
-    others = 0 if known.others is None else known.idle_within(known.others[0])
+    ns = sum(map(total, away.idle))
+    others_ns = 0 if away.others is None else away.idle_within(away.others[0])
     moved = int((within & (moves[0] != moves[1])).sum())
     figures: dict[str, Any] = {"switches_per_step": int(within.sum()) / count,
                                "moved_to_another_cpu_per_step": moved / count}  # fmt: skip
-    if others or known.whole:
-        figures["while_another_process_ran_there_percent"] = float(share(others, ns))
-    if not known.whole:
-        figures["other_processes"] = _SAID[known.others is not None]
+    if others_ns or away.whole:
+        figures["while_another_process_ran_there_percent"] = float(share(others_ns, ns))
+    if not away.whole:
+        figures["other_processes"] = _SAID[away.others is not None]
     known_ns, shown = int(steps.known_ns.sum()), longest(trace, off[shared > 0])
     return lost(count, ns, known_ns, IDLE, shown, figures)
 
@@ -278,33 +282,39 @@ def _displaced(trace: Trace) -> Known | None:
     """The part of that in which another process ran in the thread's place, and its name. Only of
     ranks with all processes of the machine recorded, or one that did so."""
     steps, events = measured(trace.steps), trace.events
-    known = _away(trace, steps)
-    if known is None or known.others is None:
+    away = _away(trace, steps)
+    if away is None or away.others is None:
         return None
-    spans, ran = known.others
-    ns, count = known.idle_within(spans), len(steps)
-    if not ns and not known.whole:
+    spans, ran = away.others
+    ns, count = away.idle_within(spans), len(steps)
+    if not ns and not away.whole:
         return None
     rows = np.array(list(ran), np.intp)
-    taken: dict[str, int] = {}
+    ns_by_name: dict[str, int] = {}
     for row, length in ran.items():
         name = trace.strings[int(events.name[row])]
-        taken[name] = taken.get(name, 0) + length
-    most = sorted(taken.items(), key=lambda one: (-one[1], one[0]))
-    names = [f"{name} {time_text(length / count)}" for name, length in most[:_NAMED]]
-    there = length_within(spans, steps.device_spans) > 0
-    figures = {"processes": len(most), "most_per_step": names, "runs_per_step": len(rows) / count}
-    figures |= {} if known.whole else {"other_processes": _SAID[True]}
+        ns_by_name[name] = ns_by_name.get(name, 0) + length
+    by_length = sorted(ns_by_name.items(), key=lambda item: (-item[1], item[0]))
+    names = [f"{name} {time_text(length / count)}" for name, length in by_length[:_NAMED]]
+    has_overlap = length_within(spans, steps.device_spans) > 0
+    figures = {
+        "processes": len(by_length),
+        "most_per_step": names,
+        "runs_per_step": len(rows) / count,
+    }
+    figures |= {} if away.whole else {"other_processes": _SAID[True]}
     return lost(
         count, ns, int(steps.known_ns.sum()), IDLE, longest(trace, rows), figures,
-        steps=steps.step[there].tolist()[:STEPS_KEPT], whole=known.whole,
+        steps=steps.step[has_overlap].tolist()[:STEPS_KEPT], whole=away.whole,
     )  # fmt: skip
 
 
-def _foreign(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
+def _foreign(facts_by_rank: Mapping[int, Known], limits: Limits) -> list[Case] | None:
     """None if no rank is reported, and only some processes of one were recorded."""
-    cases = [as_case(rank, one) for rank, one in known.items() if one["value"] > limits[""]]
-    return cases if cases or all(one["whole"] for one in known.values()) else None
+    cases = [
+        as_case(rank, facts) for rank, facts in facts_by_rank.items() if facts["value"] > limits[""]
+    ]
+    return cases if cases or all(facts["whole"] for facts in facts_by_rank.values()) else None
 
 
 # -- sequences of short kernels -------------------------------------------------------------
@@ -326,23 +336,25 @@ def _sequences(trace: Trace) -> Known | None:
         return None
     spans = steps.device_spans
     within = union(spans[:, 0], spans[:, 1])
-    best, rows, some = _Sequence(np.zeros(0, np.intp), 0, 0), np.zeros(0, np.intp), False
-    for one, gaps in idle_gaps(trace, steps):
-        mine = one.kernels[inside(events.start_ns[one.kernels], within)]
-        mine = mine[np.lexsort((events.start_ns[mine], events.track[mine]))]
-        some |= len(mine) > 0
-        found = _repeated(trace, mine, gaps)
-        if found.lost_ns > best.lost_ns:
-            best, rows = found, mine
-    if not some:
+    best, rows, has_kernels = _Sequence(np.zeros(0, np.intp), 0, 0), np.zeros(0, np.intp), False
+    for device, gaps in idle_gaps(trace, steps):
+        kernel_rows = device.kernels[inside(events.start_ns[device.kernels], within)]
+        kernel_rows = kernel_rows[
+            np.lexsort((events.start_ns[kernel_rows], events.track[kernel_rows]))
+        ]
+        has_kernels |= len(kernel_rows) > 0
+        sequence = _repeated(trace, kernel_rows, gaps)
+        if sequence.lost_ns > best.lost_ns:
+            best, rows = sequence, kernel_rows
+    if not has_kernels:
         return None
-    first = rows[best.at[0] : best.at[0] + best.length] if best.length else rows[:0]
-    names = [trace.strings[i][:60] for i in events.name[first].tolist()]
+    example = rows[best.at[0] : best.at[0] + best.length] if best.length else rows[:0]
+    names = [trace.strings[i][:60] for i in events.name[example].tolist()]
     figures: dict[str, Any] = {"kernels": names, "count": len(best.at)}
     if best.length:
         figures["between_ns"] = round(best.lost_ns / len(best.at))
-    where = trace.tracks[int(events.track[first[0]])].name if best.length else ""
-    return lost(len(steps), best.lost_ns, int(steps.known_ns.sum()), IDLE, longest(trace, first),
+    where = trace.tracks[int(events.track[example[0]])].name if best.length else ""
+    return lost(len(steps), best.lost_ns, int(steps.known_ns.sum()), IDLE, longest(trace, example),
                 figures, where=where)  # fmt: skip
 
 
@@ -355,11 +367,11 @@ def _repeated(trace: Trace, rows: NDArray[np.intp], gaps: I64) -> _Sequence:
     follows[1:] = short[1:] & short[:-1] & (events.track[rows][1:] == events.track[rows][:-1])
     follows[1:] &= (start[1:] >= end[:-1]) & (start[1:] - end[:-1] <= BOUND_NS)
     gap = np.zeros(len(rows), np.int64)  # idle time since that kernel
-    at = np.minimum(np.searchsorted(gaps[:, 1], start), max(len(gaps) - 1, 0))
+    next_gap = np.minimum(np.searchsorted(gaps[:, 1], start), max(len(gaps) - 1, 0))
     if len(gaps):
-        idle = follows & (gaps[at, 1] == start)
-        idle[1:] &= gaps[at, 0][1:] == end[:-1]
-        gap[idle] = (start - gaps[at, 0])[idle]
+        idle = follows & (gaps[next_gap, 1] == start)
+        idle[1:] &= gaps[next_gap, 0][1:] == end[:-1]
+        gap[idle] = (start - gaps[next_gap, 0])[idle]
     if not gap.any():
         return best
     sums = np.cumsum(gap)
@@ -374,29 +386,29 @@ def _repeated(trace: Trace, rows: NDArray[np.intp], gaps: I64) -> _Sequence:
         key = np.zeros(len(rows), np.int64)
         key[valid] = groups.spread(np.arange(len(groups)))
         between = sums[valid + length - 1] - sums[valid]
-        every = np.where(groups.size >= _REPEATS, groups.total(between), 0)
-        for number in np.argsort(-every, kind="stable")[:_CANDIDATES].tolist():
-            if every[number] <= best.lost_ns:
+        totals = np.where(groups.size >= _REPEATS, groups.total(between), 0)
+        for number in np.argsort(-totals, kind="stable")[:_CANDIDATES].tolist():
+            if totals[number] <= best.lost_ns:
                 break
-            mine = groups.order[groups.start[number] :][: groups.size[number]]
-            apart = _apart(valid[mine], length)
+            occurrences = groups.order[groups.start[number] :][: groups.size[number]]
+            apart = _without_shared(valid[occurrences], length)
             ns = int((sums[apart + length - 1] - sums[apart]).sum())
             if len(apart) >= _REPEATS and ns > best.lost_ns:
                 best = _Sequence(apart, length, ns)
     return best
 
 
-def _apart(at: NDArray[np.intp], length: int) -> NDArray[np.intp]:
+def _without_shared(positions: NDArray[np.intp], length: int) -> NDArray[np.intp]:
     """The positions that are at least ``length`` from the one kept before."""
-    at = np.sort(at)
-    if not len(at) or (np.diff(at) >= length).all():
-        return at
-    kept, last = [], -length
-    for position in at.tolist():
-        if position - last >= length:
-            kept.append(position)
-            last = position
-    return np.array(kept, np.intp)
+    positions = np.sort(positions)
+    if not len(positions) or (np.diff(positions) >= length).all():
+        return positions
+    chosen, previous = [], -length
+    for position in positions.tolist():
+        if position - previous >= length:
+            chosen.append(position)
+            previous = position
+    return np.array(chosen, np.intp)
 
 
 RULES: tuple[Rule, ...] = (

@@ -46,15 +46,15 @@ def _table(tables: Sequence[Table], name: str) -> Callable[[Trace], Known | None
 # -- ranges ---------------------------------------------------------------------------------
 
 
-def _launch_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _launch_bound(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """The range within which the device is idle longest, among those as long on the host as on
     the device: there the device does what the host launches at once, and waits for the next. A
     range is left out that is not in every step, or is the step."""
     worst = max(
         (
-            row for row in rows_of(known["rows"])
-            if row["Tasks"] >= _FEWEST * row["count"] and row["count"] >= known["steps"]
-            and row["total"] < _STEP * known["steps_ns"]
+            row for row in rows_of(facts["rows"])
+            if row["Tasks"] >= _FEWEST * row["count"] and row["count"] >= facts["steps"]
+            and row["total"] < _STEP * facts["steps_ns"]
             and row["total"] >= limits["host"] / 100 * row["Projected Time(ns)"]
         ),
         key=lambda row: row["Projected Time(ns)"] - row["Busy Time(ns)"],
@@ -63,7 +63,7 @@ def _launch_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     if worst is None:
         return
     idle_ns = worst["Projected Time(ns)"] - worst["Busy Time(ns)"]
-    value = 100 * idle_ns / known["steps_ns"]
+    value = 100 * idle_ns / facts["steps_ns"]
     if value > limits[""]:
         figures = {
             "idle_ns": idle_ns,
@@ -72,29 +72,29 @@ def _launch_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
             "launches": worst["Tasks"],
             "mean_task_ns": worst["Busy Time(ns)"] // worst["Tasks"],
         }
-        gone = {IDLE: idle_ns / known["steps"]}
+        gone = {IDLE: idle_ns / facts["steps"]}
         yield Case(rank, value, figures, str(worst["Range"])[:100], gone=gone)
 
 
 # -- graphs ---------------------------------------------------------------------------------
 
 
-def _unnamed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    total, named = (sum(known["rows"][key]) for key in ("Total Time(ns)", "Named Time(ns)"))
-    value = 100 * (total - named) / total if total else 0.0
+def _unnamed(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
+    total, named_ns = (sum(facts["rows"][key]) for key in ("Total Time(ns)", "Named Time(ns)"))
+    value = 100 * (total - named_ns) / total if total else 0.0
     if value > limits[""]:
-        figures = {"unnamed_ns": total - named, "replayed_ns": total}
-        yield Case(rank, value, {**figures, "graphs": len(known["rows"]["Graph"])})
+        figures = {"unnamed_ns": total - named_ns, "replayed_ns": total}
+        yield Case(rank, value, {**figures, "graphs": len(facts["rows"]["Graph"])})
 
 
 # -- small messages -------------------------------------------------------------------------
 
 
-def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _small(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """Messages of at most ``size`` that move fewer bytes per time than half of the best of their
     group and kind. The shortest operation of each size waits least for others."""
     alike: dict[tuple[str, str], list[dict[str, int]]] = defaultdict(list)
-    for row in rows_of(known["rows"]):
+    for row in rows_of(facts["rows"]):
         if row["low"] > 0:
             alike[row["Group"], row["Operation"]].append(row)
     spent = lost = least = 0.0
@@ -111,7 +111,7 @@ def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     value = 100 * spent / least if least else 0.0
     if count >= _FEWEST and value > limits[""]:
         figures = {"operations": count, "transfer_ns": round(spent), "lost_ns": round(lost)}
-        yield Case(rank, value, figures, gone={EXPOSED: lost / known["steps"]})
+        yield Case(rank, value, figures, gone={EXPOSED: lost / facts["steps"]})
 
 
 # -- slow links within a node ------------------------------------------------------------------
@@ -136,19 +136,19 @@ def _below_link(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
 # -- experts --------------------------------------------------------------------------------
 
 
-def _uneven(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
+def _uneven(facts_by_rank: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
     """The rank of each group that gets most rows, against the mean of the group."""
     loads: dict[str, dict[int, int]] = defaultdict(dict)
-    for rank, one in known.items():
-        for group, received in zip(one["Group"], one["Received"], strict=True):
+    for rank, facts in facts_by_rank.items():
+        for group, received in zip(facts["Group"], facts["Received"], strict=True):
             loads[group][rank] = received
     for group, received in loads.items():
         mean = sum(received.values()) / len(received)
-        most = max(received, key=received.__getitem__)
-        value = 100 * (received[most] / mean - 1) if mean and len(received) > 1 else 0.0
+        busiest = max(received, key=received.__getitem__)
+        value = 100 * (received[busiest] / mean - 1) if mean and len(received) > 1 else 0.0
         if value > limits[""]:
-            figures = {"received": received[most], "mean": round(mean), "ranks": len(received)}
-            yield Case(most, value, figures, group)
+            figures = {"received": received[busiest], "mean": round(mean), "ranks": len(received)}
+            yield Case(busiest, value, figures, group)
 
 
 RULES: tuple[Rule, ...] = (

@@ -77,41 +77,41 @@ def _operators(trace: Trace) -> Known | None:
     children: dict[int, list[int]] = {}
     for row in rows:
         children.setdefault(row["Parent"], []).append(row["Id"])
-    found = []
+    operators = []
     for row in rows:
         if _IGNORED.fullmatch(row["Operator"]):
             continue
-        left = _left(row["Id"], children, use)
-        found.append(
+        left_use = _use_before(row["Id"], children, use)
+        operators.append(
             {
                 "id": row["Id"],
                 "name": row["Operator"],
                 "workers": row["Workers"],
                 "leaf": row["Id"] not in children,
-                "left": sum(left) / len(left) if left else None,
+                "left": sum(left_use) / len(left_use) if left_use else None,
                 "right": use[row["Id"]],
             }
         )
-    return {"operators": found}
+    return {"operators": operators}
 
 
-def _left(
-    one: int, children: Mapping[int, Sequence[int]], use: Mapping[int, float | None]
+def _use_before(
+    operator: int, children: Mapping[int, Sequence[int]], use: Mapping[int, float | None]
 ) -> list[float]:
     """Use of the queues that an operator takes from; operators without a queue pass theirs on."""
-    found, todo, seen = [], [one], set[int]()
+    uses, todo, visited = [], [operator], set[int]()
     while todo:
         above = todo.pop()
-        if above in seen:
+        if above in visited:
             continue  # parents may be broken
-        seen.add(above)
+        visited.add(above)
         for child in children.get(above, ()):
             percent = use[child]
             if percent is None:
                 todo.append(child)
             else:
-                found.append(percent)
-    return found
+                uses.append(percent)
+    return uses
 
 
 def _slow(value_of: Callable[[Operator, Limits], float | None]) -> Judge:
@@ -121,39 +121,41 @@ def _slow(value_of: Callable[[Operator, Limits], float | None]) -> Judge:
         value_of: the use of a queue of one that is reported, else None.
     """
 
-    def test(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-        for one in known["operators"]:
-            if (value := value_of(one, limits)) is None:
+    def test(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
+        for operator in facts["operators"]:
+            if (value := value_of(operator, limits)) is None:
                 continue
             figures = {
-                f"{side}_queue_percent": one[side]
+                f"{side}_queue_percent": operator[side]
                 for side in ("left", "right")
-                if one[side] is not None
+                if operator[side] is not None
             }
-            if one["workers"] != ABSENT:
-                figures["workers"] = one["workers"]
-            kinds = (kind for pattern, kind in _KINDS if pattern.fullmatch(one["name"]))
-            advice = _ADVICE.get(next(kinds, "load" if one["leaf"] else ""), "")
-            where = f"{one['name']} (operator {one['id']})"
+            if operator["workers"] != ABSENT:
+                figures["workers"] = operator["workers"]
+            kinds = (kind for pattern, kind in _KINDS if pattern.fullmatch(operator["name"]))
+            advice = _ADVICE.get(next(kinds, "load" if operator["leaf"] else ""), "")
+            where = f"{operator['name']} (operator {operator['id']})"
             yield Case(rank, value, figures, where, advice=advice, gone={INPUT: ALL})
 
     return each_rank(test)
 
 
-def _inner(one: Operator, limits: Limits) -> float | None:
-    left, right = one["left"], one["right"]
+def _inner(operator: Operator, limits: Limits) -> float | None:
+    left, right = operator["left"], operator["right"]
     full = left is not None and right is not None and left > limits[""]
     return left if full and right < limits["right"] else None
 
 
-def _source(one: Operator, limits: Limits) -> float | None:
-    low = one["leaf"] and one["right"] is not None and one["right"] < limits[""]
-    return one["right"] if low else None
+def _source(operator: Operator, limits: Limits) -> float | None:
+    low = operator["leaf"] and operator["right"] is not None and operator["right"] < limits[""]
+    return operator["right"] if low else None
 
 
-def _last(one: Operator, limits: Limits) -> float | None:
-    full = one["right"] is None and one["left"] is not None and one["left"] > limits[""]
-    return one["left"] if full else None
+def _last(operator: Operator, limits: Limits) -> float | None:
+    full = (
+        operator["right"] is None and operator["left"] is not None and operator["left"] > limits[""]
+    )
+    return operator["left"] if full else None
 
 
 # -- processors ---------------------------------------------------------------------------
@@ -178,11 +180,11 @@ def _workers(trace: Trace) -> Known | None:
 def _used(reported: Callable[[Operator, float], bool]) -> Judge:
     """A judge of operators by the use of the CPU by their workers."""
 
-    def test(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-        for one in known["operators"]:
-            if reported(one, limits[""]):
-                where = f"{one['name']} (operator {one['id']})"
-                yield Case(rank, one["cpu"], {"workers": one["workers"]}, where)
+    def test(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
+        for operator in facts["operators"]:
+            if reported(operator, limits[""]):
+                where = f"{operator['name']} (operator {operator['id']})"
+                yield Case(rank, operator["cpu"], {"workers": operator["workers"]}, where)
 
     return each_rank(test)
 
@@ -199,27 +201,27 @@ def _machine(trace: Trace) -> Known | None:
     length = int(events.end_ns.max() - events.start_ns.min()) if len(events) else 0
     if row is None or ("device" not in rows and length < _COUNTED_NS):
         return None
-    parts = {
-        f"{part}_percent": row[f"{part.title()}(%)"]
-        for part in ("user", "sys", "io", "idle")
-        if row[f"{part.title()}(%)"] == row[f"{part.title()}(%)"]
+    shares = {
+        f"{state}_percent": row[f"{state.title()}(%)"]
+        for state in ("user", "sys", "io", "idle")
+        if row[f"{state.title()}(%)"] == row[f"{state.title()}(%)"]
     }
-    if "idle_percent" not in parts and "user_percent" not in parts:
+    if "idle_percent" not in shares and "user_percent" not in shares:
         return None
     # processors that wait for files or the network have room for work
-    free = parts.get("idle_percent", 0.0) + parts.get("io_percent", 0.0)
-    busy = max(100 - free, 0.0) if "idle_percent" in parts else parts["user_percent"]
-    return facts_of(busy, {}, (), {"samples": row["Samples"], **parts})
+    free = shares.get("idle_percent", 0.0) + shares.get("io_percent", 0.0)
+    busy = max(100 - free, 0.0) if "idle_percent" in shares else shares["user_percent"]
+    return facts_of(busy, {}, (), {"samples": row["Samples"], **shares})
 
 
 def _system(trace: Trace) -> Known | None:
-    known = _machine(trace)
-    parts = known["figures"] if known else {}
-    system = parts.get("sys_percent", 0.0)
-    used = parts.get("user_percent", 0.0) + system
+    machine = _machine(trace)
+    shares = machine["figures"] if machine else {}
+    system = shares.get("sys_percent", 0.0)
+    used = shares.get("user_percent", 0.0) + system
     return (
-        {**known, "value": 100 * system / used}
-        if known and used and "sys_percent" in parts
+        {**machine, "value": 100 * system / used}
+        if machine and used and "sys_percent" in shares
         else None
     )
 

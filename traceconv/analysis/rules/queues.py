@@ -83,11 +83,11 @@ def _device_queue(trace: Trace) -> Known | None:
             for i in empty.tolist()
             if start[i] != ABSENT and end[i] >= start[i]
         ]
-        waits.sort(key=lambda one: -one[2])
+        waits.sort(key=lambda wait: -wait[2])
         if len(sampled):
             return facts_of(
                 100 * len(empty) / len(sampled), {INPUT: ALL},
-                [told_slice(trace, *one, name) for one in waits[:SLICES_KEPT]],
+                [told_slice(trace, *wait, name) for wait in waits[:SLICES_KEPT]],
                 {"fetches": len(sampled), "empty": len(empty)},
                 steps=(np.searchsorted(sampled, empty) + 1).tolist()[:STEPS_KEPT],
             )  # fmt: skip
@@ -142,10 +142,10 @@ def _waits(trace: Trace) -> Known | None:
     return {**columns, "longest": longest(trace, np.flatnonzero(input_rows(trace)))}
 
 
-def _waiting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _waiting(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """By the steps that wait for long; else by the share of waiting in all."""
     columns = ("step", "known_ns", "input_wait_ns")
-    step, length, waits = (np.array(known[name], np.int64) for name in columns)
+    step, length, waits = (np.array(facts[name], np.int64) for name in columns)
     share_of_all = float(share(waits.sum(), length.sum()))
     long = waits > limits[""] * 1e6
     figures = {
@@ -161,7 +161,7 @@ def _waiting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
     else:
         return
     numbers_of = step[shown & (step >= 0)].tolist()[:STEPS_KEPT]
-    yield Case(rank, value, figures, "", numbers_of, slices(known["longest"]), limit=limit,
+    yield Case(rank, value, figures, "", numbers_of, slices(facts["longest"]), limit=limit,
                gone={INPUT: ALL})  # fmt: skip
 
 

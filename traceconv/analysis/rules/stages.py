@@ -33,13 +33,13 @@ def _stage(trace: Trace) -> Known | None:
     )
     if stage < 0 or not len(steps):
         return None
-    known, devices = collective_records(trace), device_times(trace)
-    if P2P not in known.kinds or len(devices) != 1:
+    records, devices = collective_records(trace), device_times(trace)
+    if P2P not in records.kinds or len(devices) != 1:
         return None
     spans, device = steps.device_spans, devices[0]
     times = (
         length_within(device.computing, spans),
-        length_within(bubbles(known, device.exposed), spans),
+        length_within(bubbles(records, device.exposed), spans),
         spans[:, 1] - spans[:, 0],
     )
     means = {name: float(np.mean(ns)) for name, ns in zip(_TIMES, times, strict=True)}
@@ -47,11 +47,11 @@ def _stage(trace: Trace) -> Known | None:
 
 
 def _stages(
-    known: Mapping[int, Known],
+    facts_by_rank: Mapping[int, Known],
 ) -> Iterator[tuple[int, dict[int, Known], dict[str, float]]]:
     """The ranks of every stage, and the means over them."""
-    for stage in sorted({one["stage"] for one in known.values()}):
-        ranks = {rank: one for rank, one in known.items() if one["stage"] == stage}
+    for stage in sorted({facts["stage"] for facts in facts_by_rank.values()}):
+        ranks = {rank: facts for rank, facts in facts_by_rank.items() if facts["stage"] == stage}
         yield stage, ranks, {n: float(np.mean([o[n] for o in ranks.values()])) for n in _TIMES}
 
 
@@ -59,27 +59,27 @@ def _figures(ranks: Mapping[int, Known], means: Mapping[str, float]) -> dict[str
     return {"ranks": len(ranks), **{name: round(ns) for name, ns in means.items()}}
 
 
-def _bubbles(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    for stage, ranks, means in _stages(known):
+def _bubbles(facts_by_rank: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
+    for stage, ranks, means in _stages(facts_by_rank):
         value = 100 * means["bubble_ns"] / means["step_ns"] if means["step_ns"] > 0 else 0.0
         if value > limits[""]:
-            rank = max(ranks, key=lambda one: (ranks[one]["bubble_ns"], -one))
+            rank = max(ranks, key=lambda member: (ranks[member]["bubble_ns"], -member))
             gone = {WAITS: ranks[rank]["bubble_ns"]}
             yield Case(rank, value, _figures(ranks, means), f"stage {stage}", gone=gone)
 
 
-def _imbalance(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
-    stages = list(_stages(known))
+def _imbalance(facts_by_rank: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
+    stages = list(_stages(facts_by_rank))
     if len(stages) < 2:
         return
     usual = sum(means["compute_ns"] for *_, means in stages) / len(stages)
-    stage, ranks, means = max(stages, key=lambda one: (one[2]["compute_ns"], -one[0]))
-    more = means["compute_ns"] - usual
-    value = 100 * more / usual if usual > 0 else 0.0
+    stage, ranks, means = max(stages, key=lambda item: (item[2]["compute_ns"], -item[0]))
+    excess_ns = means["compute_ns"] - usual
+    value = 100 * excess_ns / usual if usual > 0 else 0.0
     if value > limits[""]:
-        rank = max(ranks, key=lambda one: (ranks[one]["compute_ns"], -one))
+        rank = max(ranks, key=lambda member: (ranks[member]["compute_ns"], -member))
         figures = {**_figures(ranks, means), "mean_of_stages_ns": round(usual)}
-        yield Case(rank, value, figures, f"stage {stage}", gone={STAGES: more})
+        yield Case(rank, value, figures, f"stage {stage}", gone={STAGES: excess_ns})
 
 
 RULES: tuple[Rule, ...] = (

@@ -56,127 +56,136 @@ def _parts(trace: Trace) -> Known | None:
     if not len(steps) or trace.hints.partial_device:
         return None
     numbered = {
-        part: (every := slices_of(trace, op))[events.step[every] >= 0]
-        for part, op in (*_PARTS.items(), ("step", OpClass.ITERATION))
+        name: (rows_of_part := slices_of(trace, op))[events.step[rows_of_part] >= 0]
+        for name, op in (*_PARTS.items(), ("step", OpClass.ITERATION))
     }
-    found = []
+    graphs = []
     for graph in np.unique(steps.graph).tolist():
-        own = steps.take(steps.graph == graph)
-        rows = {part: mine[events.graph[mine] == graph] for part, mine in numbered.items()}
-        first = rows["step"][np.argsort(events.start_ns[rows["step"]], kind="stable")[:1]]
-        windows = (own.graph < 0) & (own.covered == Covered.TIMELINE)
-        taken = {part: _taken(trace, own, part, rows[part]) for part in _PARTS}
-        shown = {part: longest(trace, mine) for part, mine in rows.items()}
+        graph_steps = steps.take(steps.graph == graph)
+        rows = {
+            name: part_rows[events.graph[part_rows] == graph]
+            for name, part_rows in numbered.items()
+        }
+        first_step = rows["step"][np.argsort(events.start_ns[rows["step"]], kind="stable")[:1]]
+        windows = (graph_steps.graph < 0) & (graph_steps.covered == Covered.TIMELINE)
+        ns_by_part = {name: _part_lengths(trace, graph_steps, name, rows[name]) for name in _PARTS}
+        shown = {name: longest(trace, part_rows) for name, part_rows in rows.items()}
         if graph < 0 and not len(rows["pause"]):  # idle time between the device windows of steps
-            taken["pause"] = own.pause_ns
+            ns_by_part["pause"] = graph_steps.pause_ns
             free = slices_of(trace, OpClass.FREE)
-            between = holding(union(*own.device_spans.T), events.start_ns[free]) < 0
-            shown["pause"] = longest(trace, free[between]) if (own.pause_ns > 0).any() else []
-        found.append(
+            between = holding(union(*graph_steps.device_spans.T), events.start_ns[free]) < 0
+            shown["pause"] = (
+                longest(trace, free[between]) if (graph_steps.pause_ns > 0).any() else []
+            )
+        graphs.append(
             {
                 "graph": graph,
-                "step": own.step.tolist(),
-                "dur_ns": own.dur_ns.tolist(),
-                "lasts_ns": np.where(windows, own.device_dur_ns, own.dur_ns).tolist(),
-                **{part: ns.tolist() for part, ns in taken.items()},
+                "step": graph_steps.step.tolist(),
+                "dur_ns": graph_steps.dur_ns.tolist(),
+                "lasts_ns": np.where(
+                    windows, graph_steps.device_dur_ns, graph_steps.dur_ns
+                ).tolist(),
+                **{name: ns.tolist() for name, ns in ns_by_part.items()},
                 "longest": shown,
-                "first": longest(trace, first),
+                "first": longest(trace, first_step),
             }
         )
-    return {"graphs": found}
+    return {"graphs": graphs}
 
 
-def _taken(trace: Trace, steps: StepTable, part: str, rows: NDArray[np.intp]) -> I64:
+def _part_lengths(trace: Trace, steps: StepTable, name: str, rows: NDArray[np.intp]) -> I64:
     """How long a part of each step takes, ns; -1 where it is not marked."""
     events = trace.events
     # a pause comes before its step, and numbers may start over: its end tells which one it is
-    time = (events.end_ns if part == "pause" else events.start_ns)[rows]
-    at = occurrence(steps, events.step[rows], time)
-    rows, at = rows[at >= 0], at[at >= 0]
-    taken = np.zeros(len(steps), np.int64)
-    if part == "reduce":  # on several streams at once
-        every = union(events.start_ns[rows], events.ends(rows))
-        taken = length_within(every, np.stack((steps.start_ns, steps.end_ns), axis=1))
+    time = (events.end_ns if name == "pause" else events.start_ns)[rows]
+    step_of = occurrence(steps, events.step[rows], time)
+    rows, step_of = rows[step_of >= 0], step_of[step_of >= 0]
+    lengths = np.zeros(len(steps), np.int64)
+    if name == "reduce":  # on several streams at once
+        reductions = union(events.start_ns[rows], events.ends(rows))
+        lengths = length_within(reductions, np.stack((steps.start_ns, steps.end_ns), axis=1))
     else:
-        np.add.at(taken, at, events.dur_ns[rows])
-    return np.where(np.bincount(at, minlength=len(steps)) > 0, taken, -1)
+        np.add.at(lengths, step_of, events.dur_ns[rows])
+    return np.where(np.bincount(step_of, minlength=len(steps)) > 0, lengths, -1)
 
 
-def _graphs(kept: Callable[[Mapping[str, Any]], bool]) -> Callable[[Trace], Known | None]:
+def _graphs(is_chosen: Callable[[Mapping[str, Any]], bool]) -> Callable[[Trace], Known | None]:
     """The graphs of a rank with steps of a kind; None if it has none."""
 
     def facts(trace: Trace) -> Known | None:
-        found = [one for one in (_parts(trace) or {"graphs": ()})["graphs"] if kept(one)]
-        return {"graphs": found} if found else None
+        chosen = [
+            graph for graph in (_parts(trace) or {"graphs": ()})["graphs"] if is_chosen(graph)
+        ]
+        return {"graphs": chosen} if chosen else None
 
     return facts
 
 
-def _named(graph: int) -> str:
+def _graph_name(graph: int) -> str:
     return f"graph {graph}" if graph >= 0 else ""
 
 
-def _pauses(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    for one in known["graphs"]:
-        lengths = [ns for ns in one["pause"] if ns >= 0]
+def _pauses(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
+    for graph in facts["graphs"]:
+        lengths = [ns for ns in graph["pause"] if ns >= 0]
         if not any(lengths):
             continue
-        pause, step = fmean(lengths), fmean(one["lasts_ns"])
+        pause, step = fmean(lengths), fmean(graph["lasts_ns"])
         value = 100 * pause / (pause + step)
         if value > limits[""]:
-            pairs = zip(one["step"], one["pause"], strict=True)
+            pairs = zip(graph["step"], graph["pause"], strict=True)
             long = [number for number, ns in pairs if ns > limits[""] / 100 * step]
             figures = {
                 "gaps": len(lengths),
                 "mean_ns": round(pause),
                 "median_ns": round(float(median(lengths))),
                 "longest_ns": max(lengths),
-                "step_mean_ns": round(fmean(one["dur_ns"])),
+                "step_mean_ns": round(fmean(graph["dur_ns"])),
             }
-            shown = slices(one["longest"]["pause"])
-            yield Case(rank, value, figures, _named(one["graph"]), long[:STEPS_KEPT], shown,
+            shown = slices(graph["longest"]["pause"])
+            yield Case(rank, value, figures, _graph_name(graph["graph"]), long[:STEPS_KEPT], shown,
                        gone={PAUSE: pause})  # fmt: skip
 
 
-def _share(part: str, *classes: str) -> Callable[[int, Known, Limits], Iterator[Case]]:
+def _share(name: str, *classes: str) -> Callable[[int, Known, Limits], Iterator[Case]]:
     """Cases of graphs whose steps spend much of their time in one part.
 
     Args:
         classes: the time in it that a remedy would save.
     """
 
-    def test(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-        for one in known["graphs"]:
-            columns = (one["dur_ns"], one[part], one["reduce"])
+    def test(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
+        for graph in facts["graphs"]:
+            columns = (graph["dur_ns"], graph[name], graph["reduce"])
             rows = [row for row in zip(*columns, strict=True) if row[0] > 0 and row[1] >= 0]
-            whole = sum(length for length, _, _ in rows)
-            value = 100 * sum(taken for _, taken, _ in rows) / whole if whole else 0.0
+            total_ns = sum(length for length, _, _ in rows)
+            value = 100 * sum(part_ns for _, part_ns, _ in rows) / total_ns if total_ns else 0.0
             if rows and value > limits[""]:
                 reduced = [ns for _, _, ns in rows if ns >= 0]
                 figures = {
                     "steps": len(rows),
-                    "mean_ns": round(fmean(taken for _, taken, _ in rows)),
-                    "step_mean_ns": round(whole / len(rows)),
+                    "mean_ns": round(fmean(part_ns for _, part_ns, _ in rows)),
+                    "step_mean_ns": round(total_ns / len(rows)),
                 }
                 if len(reduced) == len(rows):
-                    figures["reduce_percent"] = 100 * sum(reduced) / whole
-                shown = slices(one["longest"][part])
+                    figures["reduce_percent"] = 100 * sum(reduced) / total_ns
+                shown = slices(graph["longest"][name])
                 gone = dict.fromkeys(classes, figures["mean_ns"])
-                yield Case(rank, value, figures, _named(one["graph"]), (), shown, gone=gone)
+                yield Case(rank, value, figures, _graph_name(graph["graph"]), (), shown, gone=gone)
 
     return test
 
 
-def _first(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _first(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """Whatever the number of the first step is: a capture may begin at any step."""
-    for one in known["graphs"]:
-        first, *others = one["lasts_ns"]
-        usual = float(median(others))
-        value = first / usual if usual else 0.0
+    for graph in facts["graphs"]:
+        first_ns, *others_ns = graph["lasts_ns"]
+        usual = float(median(others_ns))
+        value = first_ns / usual if usual else 0.0
         if value > limits[""]:
-            figures = {"first_ns": first, "median_of_others_ns": round(usual)}
-            where, step = _named(one["graph"]), one["step"][0]
-            yield Case(rank, value, figures, where, (step,), slices(one["first"]))
+            figures = {"first_ns": first_ns, "median_of_others_ns": round(usual)}
+            where, step = _graph_name(graph["graph"]), graph["step"][0]
+            yield Case(rank, value, figures, where, (step,), slices(graph["first"]))
 
 
 # -- spikes -------------------------------------------------------------------------------
@@ -201,34 +210,35 @@ def _windows(trace: Trace) -> Known | None:
     return {**{name: getattr(steps, name).tolist() for name in names}, "shown": shown}
 
 
-def _spikes(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _spikes(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """By the longest step; the cause is the class that exceeds its median in the others most."""
-    length = np.array(known["known_ns"], np.int64)
+    length = np.array(facts["known_ns"], np.int64)
     usual = float(median(length))
     value = float(length.max()) / usual if usual else 0.0
     if value <= limits[""]:
         return
     high = length > limits[""] * usual
-    columns = {name: np.array(known[column], np.int64) for column, name in _CLASSES.items()}
-    waits = np.array(known["input_wait_ns"], np.int64)
+    columns = {name: np.array(facts[column], np.int64) for column, name in _CLASSES.items()}
+    waits = np.array(facts["input_wait_ns"], np.int64)
     if (waits >= 0).all():
         columns |= {IDLE: columns[IDLE] - waits, INPUT: waits}
-    others = ~high if not high.all() else high
+    usual_steps = ~high if not high.all() else high
     excess = {
-        name: float(ns[high].mean()) - float(median(ns[others])) for name, ns in columns.items()
+        name: float(ns[high].mean()) - float(median(ns[usual_steps]))
+        for name, ns in columns.items()
     }
-    most = max(excess, key=lambda name: excess[name])
+    largest = max(excess, key=lambda name: excess[name])
     figures = {
         "steps": len(length),
         "spikes": int(high.sum()),
         "median_ns": round(usual),
         **{f"more_{name}_ns": round(ns) for name, ns in excess.items()},
     }
-    numbers = [step for step, spike in zip(known["step"], high.tolist(), strict=True) if spike]
-    shown = [one for piece in known["shown"][: int(high.sum())] for one in piece]
+    numbers = [step for step, spike in zip(facts["step"], high.tolist(), strict=True) if spike]
+    shown = [shown_slice for piece in facts["shown"][: int(high.sum())] for shown_slice in piece]
     yield Case(
         rank, value, figures, "", [n for n in numbers if n >= 0][:STEPS_KEPT],
-        slices(shown if most not in (COMPUTING, EXPOSED) else ()), _SPIKED.get(most, ""),
+        slices(shown if largest not in (COMPUTING, EXPOSED) else ()), _SPIKED.get(largest, ""),
         gone={STEP: float((length[high] - usual).sum()) / len(length)},
     )  # fmt: skip
 

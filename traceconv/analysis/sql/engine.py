@@ -107,28 +107,28 @@ class Engine:
             raise OptionError(_advised(e, sql), "sql") from e
         if not self._statements:
             raise OptionError("is empty; pass a query such as 'select name, dur from slice'", "sql")
-        asked = set().union(*(one.named_parameters for one in self._statements))
-        if missing := sorted(asked - set(parameters)):
+        needed = set().union(*(statement.named_parameters for statement in self._statements))
+        if missing := sorted(needed - set(parameters)):
             why = f"${missing[0]} has no value; there are: {', '.join(parameters) or 'none'}"
             raise OptionError(why, "params")
-        if unused := sorted(set(parameters) - asked):
+        if unused := sorted(set(parameters) - needed):
             raise OptionError(
                 f"{unused[0]!r} is not in the SQL; write ${unused[0]} there", "params"
             )
         self._parameters, self._timeout_ns = parameters, timeout_ns
         self._most_bytes = memory // 4 if memory else sys.maxsize
 
-    def named(self, known: Collection[str]) -> set[str]:
-        """The tables of ``known`` that the statements name."""
-        found: set[str] = set()
-        for one in self._statements:
-            words = {word.lower() for word in _WORD.findall(one.query)}
+    def named(self, table_names: Collection[str]) -> set[str]:
+        """The tables of ``table_names`` that the statements name."""
+        named_tables: set[str] = set()
+        for statement in self._statements:
+            words = {word.lower() for word in _WORD.findall(statement.query)}
             try:
-                names = {name.lower() for name in self._connection.get_table_names(one.query)}
+                names = {name.lower() for name in self._connection.get_table_names(statement.query)}
             except self._duckdb.Error:  # of a statement that makes or fills a table
                 names = words
-            found |= names | ({"args"} if "extract_arg" in words else set())
-        return found & set(known)
+            named_tables |= names | ({"args"} if "extract_arg" in words else set())
+        return named_tables & set(table_names)
 
     def add(self, name: str, table: Any) -> None:
         """A table: a ``pyarrow.Table``, which is not copied, or the SQL of a view."""
@@ -137,27 +137,27 @@ class Engine:
         else:
             self._connection.register(name, table)
 
-    def answer(self, known: Collection[str]) -> DataTable:
+    def answer(self, table_names: Collection[str]) -> DataTable:
         """The rows of the last statement that has some.
 
         Args:
-            known: names of tables, for the error that there is none of a name.
+            table_names: names of tables, for the error that there is none of a name.
 
         Raises:
             OptionError: the SQL is not understood, or does what is not allowed.
             ResourceError: it needs more memory than it may have.
         """
-        found = None
+        result = None
         for name, macro in MACROS.items():
-            if any(name in one.query.lower() for one in self._statements):
+            if any(name in statement.query.lower() for statement in self._statements):
                 self._connection.execute(macro)
         self._connection.execute("set lock_configuration = true")
-        for one in self._statements:
-            values = {name: self._parameters[name] for name in one.named_parameters}
+        for statement in self._statements:
+            values = {name: self._parameters[name] for name in statement.named_parameters}
             try:
                 with self._timed():
-                    rows = self._connection.sql(one.query, params=values)
-                    found = found if rows is None else self._fetched(_plain(rows))
+                    rows = self._connection.sql(statement.query, params=values)
+                    result = result if rows is None else self._fetched(_plain(rows))
             except (self._duckdb.InterruptException, OSError) as e:  # the latter from pyarrow
                 if "interrupt" not in str(e).lower():
                     raise ResourceError(str(e).partition("\n")[0]) from e
@@ -167,8 +167,8 @@ class Engine:
                 why = str(e).partition("\n")[0]
                 raise ResourceError(f"{why}; raise `mem_limit`, or select less") from e
             except self._duckdb.Error as e:
-                raise OptionError(_advised(e, one.query, known), "sql") from e
-        return _result(found)
+                raise OptionError(_advised(e, statement.query, table_names), "sql") from e
+        return _result(result)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -186,48 +186,50 @@ class Engine:
     def _fetched(self, rows: Any) -> Any:
         """Rows as a ``pyarrow.Table``."""
         arrow = frames.extra("pyarrow", "sql")
-        reader, batches, taken = rows.to_arrow_reader(), [], 0
+        reader, batches, size = rows.to_arrow_reader(), [], 0
         for batch in reader:
-            taken += batch.nbytes
-            if taken > self._most_bytes:
+            size += batch.nbytes
+            if size > self._most_bytes:
                 why = f"the rows of the query take more than {self._most_bytes // 1_000_000} MB"
                 raise ResourceError(f"{why}; raise `mem_limit`, or select less")
             batches.append(batch)
         return arrow.Table.from_batches(batches, reader.schema)
 
 
-def _advised(error: Exception, sql: str, known: Collection[str] = ()) -> str:
+def _advised(error: Exception, sql: str, table_names: Collection[str] = ()) -> str:
     text = str(error).strip()
     if PERFETTO_SQL.search(sql):
         return f"PerfettoSQL runs with `engine='perfetto'`: {text}"
     lacking = re.match(r"Catalog Error: Table with name (\S+) does not exist", text)
     if lacking:
-        return unknown("table", lacking[1], known)
+        return unknown("table", lacking[1], table_names)
     return text
 
 
 def _plain(rows: Any) -> Any:
     """The same rows; dates, lists and other types that columns cannot have are texts."""
     shown = [
-        f"#{place}" if _PLAIN.fullmatch(str(kind)) else f"#{place}::text"
-        for place, kind in enumerate(rows.types, 1)
+        f"#{number}" if _PLAIN.fullmatch(str(kind)) else f"#{number}::text"
+        for number, kind in enumerate(rows.types, 1)
     ]
-    if not any("::" in one for one in shown):
+    if not any("::" in expression for expression in shown):
         return rows
     quoted = (name.replace('"', '""') for name in rows.columns)
     return rows.project(
-        ", ".join(f'{one} as "{name}"' for one, name in zip(shown, quoted, strict=True))
+        ", ".join(
+            f'{expression} as "{name}"' for expression, name in zip(shown, quoted, strict=True)
+        )
     )
 
 
 def _result(table: Any) -> DataTable:
     """A ``pyarrow.Table`` as columns; names that occur twice get a number."""
     columns: dict[str, NDArray[Any]] = {}
-    for place, name in enumerate(table.column_names if table is not None else ()):
+    for position, name in enumerate(table.column_names if table is not None else ()):
         heading, number = name, 2
         while heading in columns:
             heading, number = f"{name} ({number})", number + 1
-        columns[heading] = _column(table.column(place))
+        columns[heading] = _column(table.column(position))
     return DataTable("query", columns, dict.fromkeys(columns, ""))
 
 
@@ -239,16 +241,16 @@ def _column(column: Any) -> NDArray[Any]:
         kind = arrow.float64() if int(huge[2]) else arrow.int64()
     if arrow.types.is_integer(kind) or arrow.types.is_boolean(kind):
         try:
-            whole: NDArray[Any] = column.cast(arrow.int64()).fill_null(ABSENT).to_numpy()
-            return whole
+            integers: NDArray[Any] = column.cast(arrow.int64()).fill_null(ABSENT).to_numpy()
+            return integers
         except arrow.ArrowInvalid:
             kind = arrow.string()  # beyond int64
     if arrow.types.is_floating(kind):
         real: NDArray[Any] = column.cast(arrow.float64()).fill_null(np.nan).to_numpy()
         return real
-    found = np.empty(len(column), object)
-    found[:] = [
+    texts = np.empty(len(column), object)
+    texts[:] = [
         None if value is None else value.hex() if isinstance(value, bytes) else str(value)
         for value in column.to_pylist()
     ]
-    return found
+    return texts

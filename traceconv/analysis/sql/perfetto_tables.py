@@ -44,24 +44,24 @@ _EXACT = range(-(2**63), 2**63)
 
 
 def perfetto_tables(
-    traces: Iterable[Trace], wanted: Collection[str], base_ns: int, pids: Mapping[int, int]
+    traces: Iterable[Trace], table_names: Collection[str], base_ns: int, pids: Mapping[int, int]
 ) -> dict[str, Any]:
     """Tables of all ranks as ``pyarrow.Table`` by name; one rank is taken at a time.
 
     Args:
-        wanted:  names of :data:`TABLES`; any view is made from ``all_tracks``.
+        table_names:  names of :data:`TABLES`; any view is made from ``all_tracks``.
         base_ns: the time that becomes 0.
         pids:    process id of every rank, as the merged trace shows it.
     """
-    names = dict.fromkeys("all_tracks" if name in VIEWS else name for name in wanted)
-    parts: dict[str, list[Any]] = {name: [] for name in names}
-    first = _First()
+    names = dict.fromkeys("all_tracks" if name in VIEWS else name for name in table_names)
+    tables_by_name: dict[str, list[Any]] = {name: [] for name in names}
+    first_ids = _First()
     for trace in traces:
-        rank = _Rank(trace, first, base_ns, pids[trace.rank])
-        for name, some in parts.items():
-            some.append(frames.to_arrow(rank.table(name)))
-        first = rank.after
-    return {name: frames.arrow_below(some) for name, some in parts.items()}
+        rank = _Rank(trace, first_ids, base_ns, pids[trace.rank])
+        for name, rank_tables in tables_by_name.items():
+            rank_tables.append(frames.to_arrow(rank.table(name)))
+        first_ids = rank.after
+    return {name: frames.arrow_below(rank_tables) for name, rank_tables in tables_by_name.items()}
 
 
 @dataclass(frozen=True)
@@ -84,30 +84,30 @@ class _First:
 class _Rank:
     """The tables of one rank."""
 
-    def __init__(self, trace: Trace, first: _First, base_ns: int, pid: int) -> None:
+    def __init__(self, trace: Trace, first_ids: _First, base_ns: int, pid: int) -> None:
         self.trace, _ = with_step_numbers(trace, None)
-        self.first, self.base_ns, self.pid = first, base_ns, pid
-        self.tracks = _Tracks(self.trace, first, pid)
+        self.first, self.base_ns, self.pid = first_ids, base_ns, pid
+        self.tracks = _Tracks(self.trace, first_ids, pid)
         self._args_made = 0
 
     @property
     def after(self) -> _First:
         """The first ids of the next rank."""
-        one, trace = self.first, self.trace
+        before, trace = self.first, self.trace
         return _First(
-            one.event + len(trace.events),
-            one.counter + len(trace.counters),
-            one.flow + len(trace.flows),
-            one.arg_set + len(trace.args),
-            one.arg + self._args_made,
-            one.track + len(self.tracks.rows),
-            one.thread + len(self.tracks.threads),
-            one.process + 1,
+            before.event + len(trace.events),
+            before.counter + len(trace.counters),
+            before.flow + len(trace.flows),
+            before.arg_set + len(trace.args),
+            before.arg + self._args_made,
+            before.track + len(self.tracks.rows),
+            before.thread + len(self.tracks.threads),
+            before.process + 1,
         )
 
     def table(self, name: str) -> Frame:
-        made: Frame = getattr(self, f"_{name}")()
-        return made
+        frame: Frame = getattr(self, f"_{name}")()
+        return frame
 
     def _slice(self) -> Frame:
         events, strings = self.trace.events, self.trace.strings
@@ -125,8 +125,8 @@ class _Rank:
             "category": category,
             "name": Words.of(events.name, strings.__getitem__),
             "depth": depth,
-            "parent_id": _moved(parent, self.first.event),
-            "arg_set_id": _moved(events.args.astype(np.int64), self.first.arg_set),
+            "parent_id": _job_ids(parent, self.first.event),
+            "arg_set_id": _job_ids(events.args.astype(np.int64), self.first.arg_set),
             "thread_ts": none,
             "thread_dur": none,
             "cat": category,
@@ -166,11 +166,11 @@ class _Rank:
 
     def _args(self) -> Frame:
         used = np.unique(self.trace.events.args)
-        made = Flattened()
+        flattened = Flattened()
         for number in used[used >= 0].tolist():
-            made.add(number + self.first.arg_set, self.trace.args.raw(number))
-        self._args_made = len(made.sets)
-        return {"id": _numbered(self.first.arg, len(made.sets)), **made.columns()}
+            flattened.add(number + self.first.arg_set, self.trace.args.raw(number))
+        self._args_made = len(flattened.sets)
+        return {"id": _numbered(self.first.arg, len(flattened.sets)), **flattened.columns()}
 
     def _thread(self) -> Frame:
         rows = self.tracks.threads
@@ -206,40 +206,49 @@ class _Rank:
     def _all_tracks(self) -> Frame:
         rows = self.tracks.rows
         number = _numbered(self.first.track, len(rows))
-        of = [self.trace.tracks[i] if i >= 0 else None for i in self.tracks.of]
+        shown_tracks = [self.trace.tracks[i] if i >= 0 else None for i in self.tracks.of]
         names, parents, utids = zip(*rows, strict=True)
-        units = [shown_unit(one.unit)[0] or None if one and one.unit else None for one in of]
+        units = [
+            shown_unit(track.unit)[0] or None if track and track.unit else None
+            for track in shown_tracks
+        ]
         return {
             "id": number,
             "name": Words.per_row(names),
             "parent_id": np.array(parents, np.int64),
-            "type": Words.per_row(self._types(of)),
+            "type": Words.per_row(self._types(shown_tracks)),
             "source_arg_set_id": np.full(len(rows), ABSENT),
             "utid": np.array(utids, np.int64),
             "upid": np.where(np.array(utids, np.int64) == ABSENT, self.first.process, ABSENT),
             "unit": Words.per_row(units),
             "rank": self._rank(len(rows)),
-            "layer": Words.per_row([str(one.layer) if one else None for one in of]),
-            "device": or_absent(np.array([one.device if one else -1 for one in of])),
-            "stream": or_absent(np.array([one.stream if one else -1 for one in of])),
-            "communicator": Words.per_row([(one and one.communicator) or None for one in of]),
+            "layer": Words.per_row([str(track.layer) if track else None for track in shown_tracks]),
+            "device": or_absent(
+                np.array([track.device if track else -1 for track in shown_tracks])
+            ),
+            "stream": or_absent(
+                np.array([track.stream if track else -1 for track in shown_tracks])
+            ),
+            "communicator": Words.per_row(
+                [(track and track.communicator) or None for track in shown_tracks]
+            ),
         }
 
-    def _types(self, of: Sequence[Track | None]) -> list[str]:
+    def _types(self, shown_tracks: Sequence[Track | None]) -> list[str]:
         """The types of tracks, as Perfetto's importer names them."""
         lanes = Counter(track.whole for track in self.trace.tracks)
-        found = []
-        for (name, _, utid), track in zip(self.tracks.rows, of, strict=True):
+        types = []
+        for (name, _, utid), track in zip(self.tracks.rows, shown_tracks, strict=True):
             scope = "process" if utid == ABSENT else "thread"
             if utid != ABSENT and name is None:
-                found.append("thread_execution")
+                types.append("thread_execution")
             elif track is not None and track.is_counter:
-                found.append(f"{scope}_counter_track_event")
+                types.append(f"{scope}_counter_track_event")
             elif name is not None and (track is None or lanes[track.whole] > 1):
-                found.append(f"{scope}_merged_track_event")
+                types.append(f"{scope}_merged_track_event")
             else:
-                found.append(f"{scope}_track_event")
-        return found
+                types.append(f"{scope}_track_event")
+        return types
 
     def _rank(self, rows: int) -> I64:
         return np.full(rows, self.trace.rank, np.int64)
@@ -255,29 +264,29 @@ class _Tracks:
         threads: name by number; the main thread is the first.
     """
 
-    def __init__(self, trace: Trace, first: _First, pid: int) -> None:
+    def __init__(self, trace: Trace, first_ids: _First, pid: int) -> None:
         self.rows: list[tuple[str | None, int, int]] = []
         self.of: list[int] = []
         self.ids = np.full(len(trace.tracks), ABSENT)
         self.threads: dict[int, str | None] = {pid: None}
-        self._first = first
+        self._first = first_ids
         self._known: dict[Any, int] = {}
         self._add(None, ABSENT, ABSENT, -1)  # of the process
-        for i, place in sorted(places(trace, trace.used, None).items()):
-            self.ids[i] = self._placed(i, place)
+        for i, location in sorted(places(trace, trace.used, None).items()):
+            self.ids[i] = self._add_track(i, location)
 
-    def _placed(self, track: int, place: Place) -> int:
-        if place.thread is None:
-            return self._add(place.name, self._group(place.above), ABSENT, track)
-        thread = place.thread
+    def _add_track(self, track: int, location: Place) -> int:
+        if location.thread is None:
+            return self._add(location.name, self._group(location.above), ABSENT, track)
+        thread = location.thread
         self.threads.setdefault(thread.tid, None)
         self.threads[thread.tid] = thread.name or self.threads[thread.tid]
         utid = self._first.thread + list(self.threads).index(thread.tid)
-        if place.itself:
+        if location.itself:
             return self._known.setdefault(thread.tid, self._add(None, ABSENT, utid, track))
         if thread.tid not in self._known:
             self._known[thread.tid] = self._add(None, ABSENT, utid, -1)
-        return self._add(place.name, ABSENT, utid, track)
+        return self._add(location.name, ABSENT, utid, track)
 
     def _group(self, above: tuple[str, ...]) -> int:
         """The id of the innermost of some groups; they are added when they are new."""
@@ -311,8 +320,8 @@ def nesting(events: EventTable) -> tuple[I64, I64]:
     parent = np.full(len(events), -1, np.int64)
     for level in range(int(depth.max(initial=0))):
         outer, inner = np.flatnonzero(holds & (depth == level)), np.flatnonzero(depth == level + 1)
-        at = np.searchsorted(outer, inner) - 1
-        parent[inner[at >= 0]] = outer[at[at >= 0]]
+        outer_index = np.searchsorted(outer, inner) - 1
+        parent[inner[outer_index >= 0]] = outer[outer_index[outer_index >= 0]]
     return depth, parent
 
 
@@ -337,11 +346,11 @@ class Flattened:
             self._value(number, key, key, value)
 
     def _value(self, number: int, flat_key: str, key: str, value: Any) -> None:
-        kind, whole, text, real = _TEXT, ABSENT, -1, np.nan
+        kind, integer, text, real = _TEXT, ABSENT, -1, np.nan
         if isinstance(value, str):
             text = self._texts.setdefault(value, len(self._texts))
         elif isinstance(value, int) and value in _EXACT:
-            kind, whole = _BOOLEAN if isinstance(value, bool) else _WHOLE, value
+            kind, integer = _BOOLEAN if isinstance(value, bool) else _WHOLE, value
         elif isinstance(value, float) and abs(value) < 1e308:
             kind, real = _REAL, value
         elif isinstance(value, dict) and value:
@@ -359,7 +368,7 @@ class Flattened:
         self.sets.append(number)
         self._key.append(self._keys.setdefault((flat_key, key), len(self._keys)))
         self._kind.append(kind)
-        self._whole.append(whole)
+        self._whole.append(integer)
         self._real.append(real)
         self._text.append(text)
 
@@ -385,10 +394,10 @@ _DIVIDERS = str.maketrans(".[]", "___")
 """Dots and brackets divide keys, so Perfetto's importer has none in names."""
 
 
-def _numbered(first: int, rows: int) -> I64:
-    return np.arange(first, first + rows, dtype=np.int64)
+def _numbered(first_id: int, rows: int) -> I64:
+    return np.arange(first_id, first_id + rows, dtype=np.int64)
 
 
-def _moved(ids: I64, by: int) -> I64:
+def _job_ids(ids: I64, by: int) -> I64:
     """Ids of a rank as those of all ranks; -1 becomes absent."""
     return np.where(ids < 0, ABSENT, ids + by)

@@ -55,7 +55,7 @@ _RECORDED = 4  # times LEVEL: a recorded cause is less likely to be noise
 
 
 def judge(
-    every: Sequence[RankSummary],
+    summaries: Sequence[RankSummary],
     clocks: Clocks,
     groups: Sequence[Matched] | None = None,
     material: float = MATERIAL,
@@ -63,70 +63,74 @@ def judge(
     """The verdict over all ranks.
 
     Args:
-        every:  the summaries of all ranks.
+        summaries:  the summaries of all ranks.
         clocks: a plan of :mod:`traceconv.alignment.plan`.
         groups: their collectives, if these are matched already.
         material: the part of a step that is gained, at least, where something is named.
     """
-    every = sorted(every, key=lambda one: one.rank)
-    dumps = {one.rank: one.recorded for one in every}
-    return msgspec.structs.replace(_judged(every, clocks, groups, material), hang=hang(dumps))
+    summaries = sorted(summaries, key=lambda summary: summary.rank)
+    dumps = {summary.rank: summary.recorded for summary in summaries}
+    return msgspec.structs.replace(_judged(summaries, clocks, groups, material), hang=hang(dumps))
 
 
 def _judged(
-    every: Sequence[RankSummary],
+    summaries: Sequence[RankSummary],
     clocks: Clocks,
     groups: Sequence[Matched] | None,
     material: float,
 ) -> Verdict:
-    ranks = tuple(one.rank for one in every)
-    groups = tuple(matched([one.collectives for one in every]) if groups is None else groups)
+    ranks = tuple(summary.rank for summary in summaries)
+    groups = tuple(
+        matched([summary.collectives for summary in summaries]) if groups is None else groups
+    )
     compared = sum(int(((group.row >= 0).sum(axis=1) >= 2).sum()) for group in groups)
     try:
-        replay = replay_of(every, clocks, groups)
+        replay = replay_of(summaries, clocks, groups)
     except Unusable as e:
         return Verdict(ranks, clocks.method, compared=compared, reason=str(e))
     basis = Verdict(
         ranks, clocks.method, compared=compared, step_ns=replay.step_ns, replay=replay,
-        limits=(*_limits(every, replay), *_lost(every, groups)),
+        limits=(*_limits(summaries, replay), *_lost_collectives(summaries, groups)),
     )  # fmt: skip
-    if len(every) < 2:
+    if len(summaries) < 2:
         return msgspec.structs.replace(basis, reason="one rank was captured, so it has no peers")
     if not replay.usable:
         why = f"{replay.error_text}: the replay does not reproduce the recorded steps"
-        if not any(group.named for one in every for group in one.collectives.groups):
+        if not any(group.named for summary in summaries for group in summary.collectives.groups):
             why += "; the captures do not say which ranks form a group (profiles of PyTorch do)"
         return msgspec.structs.replace(basis, reason=why)
     if not (replay.graph.sizes > 1).any():
-        return msgspec.structs.replace(basis, reason=_unmatched(every, groups))
+        return msgspec.structs.replace(basis, reason=_unmatched(summaries, groups))
     return _Judging(replay, material).verdict(basis)
 
 
-def _unmatched(every: Sequence[RankSummary], groups: Sequence[Matched]) -> str:
+def _unmatched(summaries: Sequence[RankSummary], groups: Sequence[Matched]) -> str:
     """Why no collective of one rank is known to be one of another."""
-    silent = [one.rank for one in every if not len(one.collectives)]
-    if len(silent) == len(every):
+    silent = [summary.rank for summary in summaries if not len(summary.collectives)]
+    if len(silent) == len(summaries):
         return "no collectives of devices were recorded"
     if not groups:
-        claimed = Counter(group.key for one in every for group in one.collectives.groups)
+        claimed = Counter(
+            group.key for summary in summaries for group in summary.collectives.groups
+        )
         key, ranks = claimed.most_common(1)[0]
         if ranks > 1:  # see alignment.collective_matching.matched
             return f"{ranks} ranks recorded collectives of {key}: several groups share that name"
         text = "no two ranks recorded collectives of the same group"
         return text + (f", {ranks_text(silent)} none at all" if silent else "")
-    group = max(groups, key=lambda one: len(one.row))
+    group = max(groups, key=lambda matched_group: len(matched_group.row))
     why = next((f": {doubt}" for doubt in group.doubts if doubt), "")
     count = len(group.row)
     some_of = f"none of the {count} collectives" if count > 1 else "the one collective"
     return f"{some_of} of {ranks_text(group.ranks)} in {group.key} was matched{why}"
 
 
-def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
+def _limits(summaries: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
     """Limits of the verdict."""
     why: dict[str, list[int]] = {}
-    for one in every:
-        if one.replay.why:
-            why.setdefault(one.replay.why, []).append(one.rank)
+    for summary in summaries:
+        if summary.replay.why:
+            why.setdefault(summary.replay.why, []).append(summary.rank)
     for text, ranks in why.items():
         yield f"{ranks_text(ranks)} not compared: {text}"
     graph, own = replay.graph, replay.own
@@ -135,10 +139,10 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
     if alone and len(graph.ranks) > 1:
         yield f"{ranks_text(alone)} not compared: no other rank has the same role"
     captured: dict[str, list[int]] = {}
-    for one in every:
-        for group in one.collectives.groups:
-            captured.setdefault(group.key, [group.size]).append(one.rank)
-    absent = _absent(every)
+    for summary in summaries:
+        for group in summary.collectives.groups:
+            captured.setdefault(group.key, [group.size]).append(summary.rank)
+    absent = _absent(summaries)
     if absent:
         yield (
             f"{ranks_text(absent)} not captured: they may be slow as well, and waits for them stay "
@@ -158,25 +162,25 @@ def _limits(every: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
         )
 
 
-def _absent(every: Sequence[RankSummary]) -> list[int]:
+def _absent(summaries: Sequence[RankSummary]) -> list[int]:
     """Members of groups that have no capture."""
-    members = (group.members for one in every for group in one.collectives.groups)
-    return sorted(set().union(*members) - {one.rank for one in every})
+    members = (group.members for summary in summaries for group in summary.collectives.groups)
+    return sorted(set().union(*members) - {summary.rank for summary in summaries})
 
 
-def _lost(every: Sequence[RankSummary], groups: Sequence[Matched]) -> Iterator[str]:
+def _lost_collectives(summaries: Sequence[RankSummary], groups: Sequence[Matched]) -> Iterator[str]:
     """What follows from collectives that some of their ranks did not record."""
-    steps = {one.rank: np.unique(one.collectives.step) for one in every}
-    step_of = {one.rank: one.collectives.step for one in every}
+    steps = {summary.rank: np.unique(summary.collectives.step) for summary in summaries}
+    step_of = {summary.rank: summary.collectives.step for summary in summaries}
     missing = recorded = 0
     for group in groups:
         base = group.ranks[group.base]
         step = step_of[base][group.row[:, group.base]]
         step = np.where(np.array(group.kinds) == P2P, -2, step)
         for column, rank in enumerate(group.ranks):
-            there = group.row[np.isin(step, steps[rank]), column] >= 0
-            missing += int((~there).sum())
-            recorded += len(there)
+            was_recorded = group.row[np.isin(step, steps[rank]), column] >= 0
+            missing += int((~was_recorded).sum())
+            recorded += len(was_recorded)
     if missing > _LOST * recorded:
         yield (
             f"{100 * missing / recorded:.0f} % of the collectives of others were not recorded: "
@@ -199,10 +203,12 @@ class _Judging:
         uneven = None if culprits else self._uneven()
         stage = self._stage(mended, uneven is not None)
         slow_ones = slow_groups(replay, self.least)
-        named = {one.rank: one for one in culprits}
-        steps = self._steps(named)
-        seen = ~np.isnan(self.own.excess)
-        excess = np.where(seen, self.own.excess, 0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+        by_rank = {finding.rank: finding for finding in culprits}
+        steps = self._steps(by_rank)
+        is_known = ~np.isnan(self.own.excess)
+        excess = np.where(is_known, self.own.excess, 0).sum(axis=0) / np.maximum(
+            is_known.sum(axis=0), 1
+        )
         bound, reason = None, ""
         if not (culprits or stage or slow_ones):
             bound, reason = self._bound(excess, steps)
@@ -227,12 +233,12 @@ class _Judging:
         own = self.own
         of_role = (own.members(role) for role in np.unique(own.roles).tolist())
         roles = [members for members in of_role if len(members) > 1]
-        found: dict[int, None] = {}
+        suspects: dict[int, None] = {}
         for excess, values in ((own.excess, own.table), (own.later, own.late)):
             if roles:
                 table = np.where(np.isnan(excess), np.nan, values)
-                found |= dict.fromkeys(self._longest(table, roles))
-        return list(found)
+                suspects |= dict.fromkeys(self._longest(table, roles))
+        return list(suspects)
 
     def _longest(self, table: F64, roles: Sequence[NDArray[np.intp]]) -> list[int]:
         """Ranks with larger values than others of their role, by more than chance and by what
@@ -241,7 +247,7 @@ class _Judging:
         Roles are tested together: a stage of a pipeline has few ranks, but the ranks of all stages
         show what chance does.
         """
-        table, named = table.copy(), list[int]()
+        table, longest = table.copy(), list[int]()
         compared = np.concatenate(roles)
         levels = self._levels(compared)
         ends = np.cumsum([len(members) for members in roles])
@@ -253,20 +259,20 @@ class _Judging:
             fresh = [int(compared[i]) for i in np.argsort(-means).tolist() if sure[i]]
             if not fresh:
                 break
-            named += fresh
+            longest += fresh
             table[:, fresh] = np.nan
-        usual = [m for m in roles if np.isin(m, named).mean() > _MOST_SLOW]
-        return [rank for rank in named if not any(rank in members for members in usual)]
+        usual = [m for m in roles if np.isin(m, longest).mean() > _MOST_SLOW]
+        return [rank for rank in longest if not any(rank in members for members in usual)]
 
     def _levels(self, compared: NDArray[np.intp]) -> F64:
         """How unlikely the excess of each rank has to be."""
         parts = self.own.parts.sum(axis=0)
-        found = np.full(len(compared), LEVEL)
-        for at, rank in enumerate(compared.tolist()):
+        levels = np.full(len(compared), LEVEL)
+        for place, rank in enumerate(compared.tolist()):
             usual = np.median(parts[self.own.members(int(self.own.roles[rank]))], axis=0)
             if np.argmax(parts[rank] - usual) in (INPUT, COLLECTOR):
-                found[at] *= _RECORDED
-        return found
+                levels[place] *= _RECORDED
+        return levels
 
     def _culprits(self, slow: list[int]) -> tuple[list[Finding], F64]:
         """The ranks that cost a material part of a step, and the steps without them."""
@@ -274,45 +280,47 @@ class _Judging:
         for _ in range(_ROUNDS):
             if not slow:
                 return [], replay.base
-            without = replay.mended(slow, *([r for r in slow if r != one] for one in slow))
+            without = replay.mended(slow, *([r for r in slow if r != rank] for rank in slow))
             costs = without[1:] - without[0]
-            kept = [one for one, cost in zip(slow, costs, strict=True) if cost.mean() >= self.least]
-            if kept == slow:
+            costly = [
+                rank for rank, cost in zip(slow, costs, strict=True) if cost.mean() >= self.least
+            ]
+            if costly == slow:
                 break
-            slow = kept
+            slow = costly
         else:
-            without = replay.mended(slow, *([r for r in slow if r != one] for one in slow))
+            without = replay.mended(slow, *([r for r in slow if r != rank] for rank in slow))
             costs = without[1:] - without[0]
         if not slow:
             return [], replay.base
-        found = [self._finding(one, cost, slow) for one, cost in zip(slow, costs, strict=True)]
-        found.sort(key=lambda one: (-one.gain_ns, one.rank))
-        return found, without[0]
+        findings = [self._finding(rank, cost, slow) for rank, cost in zip(slow, costs, strict=True)]
+        findings.sort(key=lambda finding: (-finding.gain_ns, finding.rank))
+        return findings, without[0]
 
     def _finding(self, column: int, cost: F64, slow: Sequence[int]) -> Finding:
         graph, own = self.graph, self.own
-        known = ~np.isnan(own.excess[:, column])
+        is_known = ~np.isnan(own.excess[:, column])
         peers = [i for i in own.members(int(own.roles[column])).tolist() if i != column]
         # compared with peers that are slow as well, a step shows less than it costs
         usual = [i for i in peers if i not in slow] or peers
         parts = own.parts[:, column] - np.median(own.parts[:, usual], axis=1)
         values = np.where(
-            known, own.table[:, column] - np.nanmedian(own.table[:, usual], axis=1), 0
+            is_known, own.table[:, column] - np.nanmedian(own.table[:, usual], axis=1), 0
         )
         later = np.nan_to_num(own.later[:, column])
         if later.mean() > values.mean():  # the host is late with communication that work hides
             values = parts[:, HOST] = later
-        late = known & (values > _LATE * np.quantile(values, 0.9)) & (values > 0)
-        constant = 2 * np.median(values[known]) >= values[known].mean()
-        first = _change(values)
+        late = is_known & (values > _LATE * np.quantile(values, 0.9)) & (values > 0)
+        constant = 2 * np.median(values[is_known]) >= values[is_known].mean()
+        change = _change(values)
         # the first steps may be left out because they show nothing
         since = bool(
-            known[:first].any()
-            and late[first:].mean() >= _NEARLY_ALL
-            and np.median(values[:first]) < _LATE * np.median(values[first:])
+            is_known[:change].any()
+            and late[change:].mean() >= _NEARLY_ALL
+            and np.median(values[:change]) < _LATE * np.median(values[change:])
         )
         if since:
-            late[:first] = False
+            late[:change] = False
         constant &= not since
         numbers = [int(n) for n in graph.steps[late, 1]]
         low, high = interval(cost)
@@ -326,7 +334,7 @@ class _Judging:
             parts_ns=tuple(round(float(ns)) for ns in parts.mean(axis=0)),
             kernel=self._kernel(column, usual),
             late_steps=tuple(numbers),
-            of_steps=int(known.sum()),
+            of_steps=int(is_known.sum()),
             since=since,
             peers=len(peers),
             together=tuple(graph.ranks[i] for i in slow if i != column),
@@ -344,13 +352,19 @@ class _Judging:
         rows = np.flatnonzero((graph.rank == column) & late[graph.step] & (graph.kind < 0))
         if not len(rows):
             return "", 0, 0
-        more = graph.length_ns[rows] * (1 - self.own.factor[rows])
-        row = int(graph.row[rows[int(np.argmax(more))]])
-        known = next(one for one in self.replay.every if one.rank == graph.ranks[column]).replay
-        if known.lead[row] < 0:
+        extra_ns = graph.length_ns[rows] * (1 - self.own.factor[rows])
+        row = int(graph.row[rows[int(np.argmax(extra_ns))]])
+        operations = next(
+            summary for summary in self.replay.every if summary.rank == graph.ranks[column]
+        ).replay
+        if operations.lead[row] < 0:
             return "", 0, 0
-        name = known.names[int(known.lead[row])]
-        return name, int(known.start_ns[row]), int(known.end_ns[row] - known.start_ns[row])
+        name = operations.names[int(operations.lead[row])]
+        return (
+            name,
+            int(operations.start_ns[row]),
+            int(operations.end_ns[row] - operations.start_ns[row]),
+        )
 
     def _kernel(self, column: int, peers: Sequence[int]) -> str:
         """The kernel that accounts for most of the extra computing of a rank; "" without one."""
@@ -361,9 +375,9 @@ class _Judging:
         names = [n for n, s in zip(graph.names, graph.sorts.tolist(), strict=True) if s == COMPUTE]
         if not names:
             return ""
-        more = table[column] - np.median(table[list(peers)], axis=0)
-        top = int(np.argmax(more))
-        alone = len(names) > 1 and more[top] >= _MAINLY * np.maximum(more, 0).sum() > 0
+        extra_ns = table[column] - np.median(table[list(peers)], axis=0)
+        top = int(np.argmax(extra_ns))
+        alone = len(names) > 1 and extra_ns[top] >= _MAINLY * np.maximum(extra_ns, 0).sum() > 0
         return names[top] if alone and self._computes(column, peers) else ""
 
     def _computes(self, column: int, peers: Sequence[int]) -> bool:
@@ -380,12 +394,12 @@ class _Judging:
             uneven: whether ranks wait for uneven work first.
         """
         replay, graph, own = self.replay, self.graph, self.own
-        of = np.array([replay.shape.stage(rank) for rank in graph.ranks])
-        stages = np.unique(of)
+        stage_of = np.array([replay.shape.stage(rank) for rank in graph.ranks])
+        stages = np.unique(stage_of)
         if len(stages) < 2 or stages[0] < 0:
             return None
         work = own.parts[:, :, [COMPUTE, COPY]].sum(axis=2)
-        table = np.stack([median(work[:, of == stage]) for stage in stages.tolist()], axis=1)
+        table = np.stack([median(work[:, stage_of == stage]) for stage in stages.tolist()], axis=1)
         excess = over_others(table)
         chance = by_chance(excess)
         top = int(np.argmax(np.nanmean(excess, axis=0)))
@@ -396,61 +410,62 @@ class _Judging:
         saved = base - np.minimum(shorter, base)
         if base is not replay.base:
             saved = saved * 0
-        others = (table.sum(axis=1) - table[:, top]) / (len(stages) - 1)
+        others_ns = (table.sum(axis=1) - table[:, top]) / (len(stages) - 1)
         if saved.mean() < self.least:
-            more = float((table[:, top] - others).mean())
+            longer_ns = float((table[:, top] - others_ns).mean())
             absent = _absent(replay.every)
-            if absent and more > self.least:
-                ranks = ranks_text(np.array(graph.ranks)[of == stages[top]].tolist())
+            if absent and longer_ns > self.least:
+                ranks = ranks_text(np.array(graph.ranks)[stage_of == stages[top]].tolist())
                 self.limits.append(
-                    f"the stage of {ranks} works {time_text(round(more))} longer per step than "
-                    f"others; without {ranks_text(absent)}, what equal stages would save is unknown"
+                    f"the stage of {ranks} works {time_text(round(longer_ns))} longer per step "
+                    f"than others; without {ranks_text(absent)}, what equal stages would save is "
+                    "unknown"
                 )
             return None
         low, high = interval(saved)
         gain = float(saved.mean())
-        usual = np.minimum(others / np.maximum(table[:, top], 1.0), 1.0)
-        slow = (graph.kind < 0) & (of == stages[top])[graph.rank]
+        usual = np.minimum(others_ns / np.maximum(table[:, top], 1.0), 1.0)
+        slow = (graph.kind < 0) & (stage_of == stages[top])[graph.rank]
         lengths = replay.lengths * replay.even.factor if uneven else replay.lengths
         levelled = replay.steps(lengths * np.where(slow, usual[graph.step], 1.0))
         return SlowStage(
             int(stages[top]),
-            tuple(np.array(graph.ranks)[of == stages[top]].tolist()),
-            round(float((table[:, top] - others).mean())),
+            tuple(np.array(graph.ranks)[stage_of == stages[top]].tolist()),
+            round(float((table[:, top] - others_ns).mean())),
             round(gain),
             (round(low), round(high)),
             gain / replay.step_ns,
             round(max(float((replay.steps(lengths) - levelled).mean()), 0.0)),
         )
 
-    def _steps(self, named: Mapping[int, Finding]) -> dict[Step, Finding | None]:
+    def _steps(self, by_rank: Mapping[int, Finding]) -> dict[Step, Finding | None]:
         """Per step, the rank that made it longest, if by a part of it that matters."""
         replay, graph, own = self.replay, self.graph, self.own
         excess = np.where(np.isnan(own.excess), -np.inf, own.excess)
         top = np.argmax(excess, axis=1)
         rows = np.arange(len(graph.steps))
-        most = excess[rows, top]
-        known = np.abs(own.excess - _column_medians(own.excess))
-        known = known[~np.isnan(known)]
-        noise = _NOISE * float(np.median(known)) if len(known) else 0.0
-        tried = np.where((most >= self.material * replay.base) & (most >= noise), top, -1)
+        longest = excess[rows, top]
+        deviations = np.abs(own.excess - _column_medians(own.excess))
+        deviations = deviations[~np.isnan(deviations)]
+        noise = _NOISE * float(np.median(deviations)) if len(deviations) else 0.0
+        tried = np.where((longest >= self.material * replay.base) & (longest >= noise), top, -1)
         gain = replay.base - replay.mended_steps(tried)
-        found: dict[Step, Finding | None] = {}
+        findings: dict[Step, Finding | None] = {}
         for row, (window, number) in enumerate(graph.steps.tolist()):
-            found[window, number] = None
+            findings[window, number] = None
             if tried[row] < 0 or gain[row] < self.material * replay.base[row]:
                 continue
             column = int(top[row])
             peers = [i for i in own.members(int(own.roles[column])).tolist() if i != column]
             parts = own.parts[row, column] - np.median(own.parts[row, peers], axis=0)
             rank = graph.ranks[column]
-            pattern = named[rank].pattern if rank in named else ""
-            found[window, number] = Finding(
-                rank, pattern, round(float(most[row])), round(float(gain[row])),
+            pattern = by_rank[rank].pattern if rank in by_rank else ""
+            findings[window, number] = Finding(
+                rank, pattern, round(float(longest[row])), round(float(gain[row])),
                 parts_ns=tuple(round(float(ns)) for ns in parts), late_steps=(number,),
                 peers=len(peers), step=number, coordinates=replay.shape.label(rank),
             )  # fmt: skip
-        return found
+        return findings
 
     def _uneven(self) -> UnevenWork | None:
         """Uneven work, if that costs a part of a step that matters: more than what is named of a
@@ -470,18 +485,18 @@ class _Judging:
         graph, own = self.graph, self.own
         compared = np.flatnonzero(np.bincount(own.roles)[own.roles] > 1).tolist()
         late: dict[int, list[int]] = {}
-        for one in filter(None, steps.values()):
-            late.setdefault(one.rank, []).append(one.step)
-        seen = ""
+        for finding in filter(None, steps.values()):
+            late.setdefault(finding.rank, []).append(finding.step)
+        late_text = ""
         if late:
             rank, numbers = max(late.items(), key=lambda item: (len(item[1]), -item[0]))
-            seen = (
+            late_text = (
                 f"; rank {rank} is late in {len(numbers)} of {len(steps)} steps ({some(numbers)})"
             )
         if not compared:
             return None, "no two ranks run the same operations, so no rank has peers"
         if len(graph.steps) < _FEWEST:
-            marked = any(one.replay.marked for one in self.replay.every)
+            marked = any(summary.replay.marked for summary in self.replay.every)
             why = (
                 "only one step was captured, too few to show a pattern"
                 if marked
@@ -491,18 +506,18 @@ class _Judging:
             longer = time_text(max(float(excess[top]), 0.0))
             peers = [i for i in own.members(int(own.roles[top])).tolist() if i != top]
             whom = f"rank {graph.ranks[peers[0]]}" if len(peers) == 1 else "its peers"
-            rest = f"rank {graph.ranks[top]} takes {longer} longer than {whom}"
-            return None, f"{why}; {rest}"
-        known = [own.excess[~np.isnan(own.excess[:, i]), i] for i in compared]
-        if min(len(one) for one in known) < _FEWEST:
+            difference = f"rank {graph.ranks[top]} takes {longer} longer than {whom}"
+            return None, f"{why}; {difference}"
+        excesses = [own.excess[~np.isnan(own.excess[:, i]), i] for i in compared]
+        if min(len(values) for values in excesses) < _FEWEST:
             return None, "ranks have too few steps in common"
-        upper = max(interval(one, 0.99)[1] for one in known)
+        upper = max(interval(values, 0.99)[1] for values in excesses)
         if upper >= self.least:
             top = max(compared, key=lambda i: excess[i])
-            longer, most = time_text(max(float(excess[top]), 0)), time_text(upper)
+            longer, upper_text = time_text(max(float(excess[top]), 0)), time_text(upper)
             return None, (
                 f"rank {graph.ranks[top]} takes {longer} longer than its peers per step, which may "
-                f"be chance (99 % interval: up to {most}){seen}"
+                f"be chance (99 % interval: up to {upper_text}){late_text}"
             )
         limit = max(upper, 0.0)
         share = 100 * limit / self.replay.step_ns
@@ -516,17 +531,17 @@ def _change(values: F64) -> int:
     """From which row on values are others, if they are: medians of both sides fit best there. It is
     neither the first nor one of the last two."""
     off = [
-        sum(float(np.abs(part - np.median(part)).sum()) for part in (values[:at], values[at:]))
-        for at in range(1, len(values) - 2)
+        sum(float(np.abs(part - np.median(part)).sum()) for part in (values[:row], values[row:]))
+        for row in range(1, len(values) - 2)
     ]
     return int(np.argmin(off)) + 1 if off else 0
 
 
 def _column_medians(table: F64) -> F64:
     """Medians of columns, NaN of empty ones."""
-    found = np.full(table.shape[1], np.nan)
+    medians = np.full(table.shape[1], np.nan)
     for column in range(table.shape[1]):
         values = table[~np.isnan(table[:, column]), column]
         if len(values):
-            found[column] = np.median(values)
-    return found
+            medians[column] = np.median(values)
+    return medians

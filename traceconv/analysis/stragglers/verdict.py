@@ -383,7 +383,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return remedies(self.replay, named)
 
     def _together(self) -> bool:
-        """Whether no rank on its own accounts for most of what all slow ones cost."""
+        """Whether no single rank accounts for most of the cost of all slow ranks."""
         assert self.replay is not None
         at = [[self.replay.graph.ranks.index(one.rank)] for one in self.culprits]
         alone = (self.replay.base - self.replay.mended(*at)).mean(axis=1)

@@ -36,20 +36,30 @@ _LENGTHS = {
 
 def _rank_facts(trace: Trace) -> Columns:
     """Mean lengths of the steps of each rank."""
-    stated = stated_overlap(trace)
-    if RANK not in stated:
+    stated_rows = stated_overlap(trace)
+    if RANK not in stated_rows:
         return NOTHING
-    groups = Groups.of(stated[RANK])
-    means = {key: mean(groups.total(stated[of]), groups.size) for key, of in _LENGTHS.items()}
+    groups = Groups.of(stated_rows[RANK])
+    means = {
+        key: mean(groups.total(stated_rows[length]), groups.size)
+        for key, length in _LENGTHS.items()
+    }
     own = means["Step Time(ns)"] - means["Exposed Communication(ns)"]
-    return {RANK: stated[RANK][groups.first], "Steps": groups.size, **means, "Own Time(ns)": own}
+    return {
+        RANK: stated_rows[RANK][groups.first],
+        "Steps": groups.size,
+        **means,
+        "Own Time(ns)": own,
+    }
 
 
 def _ranks(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
-    own = rows["Own Time(ns)"]
-    rows["Own Above Median(ns)"] = rounded(own - np.median(own))
-    rows["Own Above Median(%)"] = share(own - np.median(own), np.median(rows["Step Time(ns)"]))
+    own_ns = rows["Own Time(ns)"]
+    rows["Own Above Median(ns)"] = rounded(own_ns - np.median(own_ns))
+    rows["Own Above Median(%)"] = share(
+        own_ns - np.median(own_ns), np.median(rows["Step Time(ns)"])
+    )
     return rows
 
 

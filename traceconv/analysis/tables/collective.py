@@ -73,33 +73,33 @@ def _count(text: str) -> int:
 def group_names(trace: Trace, rows: NDArray[np.intp]) -> Texts:
     """The group of each collective, as its track is headed."""
     tracks, code = np.unique(trace.events.track[rows], return_inverse=True)
-    named = [trace.tracks[track] for track in tracks.tolist()]
-    return Texts([track.group or track.name for track in named], code)
+    tracks_of_rows = [trace.tracks[track] for track in tracks.tolist()]
+    return Texts([track.group or track.name for track in tracks_of_rows], code)
 
 
 def _facts(trace: Trace) -> Columns:
     rows = kernels(trace, OpClass.COMM)
     if not len(rows):
         return NOTHING
-    taken, given, kind, size, stated, members, count, of_hccl = fields(
+    inputs, outputs, kind, size, names, members, count, of_hccl = fields(
         trace, rows, *_FIELDS, *_HCCL_FIELDS
     )
-    operation = stated.filled(names_of(trace, rows)).mapped(kind_of)
-    taken = taken.filled(count.kept(operation.among(*_WHOLE) & of_hccl.known))
+    operation = names.filled(names_of(trace, rows)).mapped(kind_of)
+    inputs = inputs.filled(count.kept(operation.among(*_WHOLE) & of_hccl.known))
     kind = kind.filled(of_hccl)
     elements = np.maximum(*(
-        np.array([_count(text) for text in one.values], np.int64)[one.code]
-        for one in (taken, given)
+        np.array([_count(text) for text in elements_of.values], np.int64)[elements_of.code]
+        for elements_of in (inputs, outputs)
     ))  # fmt: skip
     width = np.array([_ELEMENT.get(text, 0) for text in kind.values], np.int64)[kind.code]
-    known = (elements >= 0) & (width > 0)
-    if not known.any():
+    is_known = (elements >= 0) & (width > 0)
+    if not is_known.any():
         return NOTHING
-    rows, n_bytes = rows[known], (elements * width)[known]
-    operation = operation[known]
+    rows, n_bytes = rows[is_known], (elements * width)[is_known]
+    operation = operation[is_known]
     group = group_names(trace, rows)
-    ranks = size[known].whole(ABSENT)
-    link = _links(trace, members[known])
+    ranks = size[is_known].whole(ABSENT)
+    link = _links(trace, members[is_known])
     groups = Groups.of(group.numbers(), operation.numbers(), ranks, n_bytes, link)
     first = groups.first
     return {
@@ -125,18 +125,18 @@ def bus_bytes(row: Mapping[str, Any]) -> float:
 
 
 def _links(trace: Trace, members: Texts) -> I64:
-    """What the links of a device carry, 10^6 bytes per second, where a group's ranks are on the
-    devices of one node: launchers number the ranks of a node one after the other. Else ABSENT."""
+    """The bandwidth of the links of a device, 10^6 bytes per second; ABSENT unless the ranks of the
+    group are on devices of one node. Launchers number the ranks of a node one after the other."""
     names = [*trace.hints.device_names.values()]
     peaks = peaks_of(names[0]) if len({*names}) == 1 else None
     if peaks is None or not peaks.link:
         return np.full(len(members.code), ABSENT)
-    found = []
+    carried = []
     for text in members.values:
         ranks = json.loads(text) if _RANKS.fullmatch(text) else []
         inside = len({rank // len(names) for rank in ranks}) == 1 and len(ranks) > 1
-        found.append(round(1000 * peaks.link) if inside else ABSENT)
-    peak: I64 = np.array(found, np.int64)[members.code]
+        carried.append(round(1000 * peaks.link) if inside else ABSENT)
+    peak: I64 = np.array(carried, np.int64)[members.code]
     return peak
 
 
@@ -148,9 +148,9 @@ def _build(ranked: Ranked) -> Columns:
     moved = np.array(factors, np.float64)
 
     def speed(ns: I64) -> F64:
-        found: F64 = np.full(len(size), np.nan)
-        np.divide(size, ns, out=found, where=(ns > 0) & (size > 0))
-        return found
+        speeds: F64 = np.full(len(size), np.nan)
+        np.divide(size, ns, out=speeds, where=(ns > 0) & (size > 0))
+        return speeds
 
     usual, best = speed(rows["Avg Time(ns)"]), speed(rows["Min Time(ns)"])
     return {

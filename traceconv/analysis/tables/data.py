@@ -69,8 +69,8 @@ def _queue(name: str, side_table: SideTable) -> dict[str, Any]:
 
 
 def _mean_ns(value_ms: F64) -> int:
-    known = value_ms[~np.isnan(value_ms)]
-    return int(np.floor(known.mean() * 1e6 + 0.5)) if len(known) else ABSENT
+    known_ms = value_ms[~np.isnan(value_ms)]
+    return int(np.floor(known_ms.mean() * 1e6 + 0.5)) if len(known_ms) else ABSENT
 
 
 def _queues(ranked: Ranked) -> Columns:
@@ -109,12 +109,12 @@ def _reader_facts(trace: Trace) -> Columns:
     if side_table is None:
         return _lines_facts(trace)
     block = numbers(side_table, "Block")
-    last = block == block.max()
+    is_last = block == block.max()
     return {
-        "Measure": named(side_table, "Measure")[last],
-        "Unit": named(side_table, "Unit")[last],
+        "Measure": named(side_table, "Measure")[is_last],
+        "Unit": named(side_table, "Unit")[is_last],
         **{
-            heading: floats(side_table, heading)[last]
+            heading: floats(side_table, heading)[is_last]
             for heading in ("Avg", "Max", "Min", "Reader Ratio(%)")
         },
     }
@@ -151,13 +151,15 @@ _CPU = ("user_utilization", "sys_utilization", "io_utilization", "idle_utilizati
 def _cpu_facts(trace: Trace) -> Columns:
     """Means of the samples of CPU use by whom it is counted for."""
     side_table = _side_table(trace, "minddata_cpu_utilization")
-    of_paddle = _told_cpu(trace)
+    of_paddle = _paddle_cpu(trace)
     if side_table is None:
         return of_paddle
-    who = named(side_table, "scope")
+    scopes = named(side_table, "scope")
     op = numbers(side_table, "op_id")
-    groups = Groups.of(numbered(who), np.unique(op, return_inverse=True)[1])
-    names = [f"{who[i]} {op[i]}" if op[i] != ABSENT else str(who[i]) for i in groups.first.tolist()]
+    groups = Groups.of(numbered(scopes), np.unique(op, return_inverse=True)[1])
+    names = [
+        f"{scopes[i]} {op[i]}" if op[i] != ABSENT else str(scopes[i]) for i in groups.first.tolist()
+    ]
     return {
         "Scope": texts(names),
         "Samples": groups.size,
@@ -169,22 +171,22 @@ def _cpu_facts(trace: Trace) -> Columns:
 
 
 def _mean(groups: Groups, value: F64) -> F64:
-    known = groups.total((~np.isnan(value)).astype(np.int64))
+    n_known = groups.total((~np.isnan(value)).astype(np.int64))
     sums = groups.total(np.nan_to_num(value))
-    usual: F64 = np.divide(sums, known, out=np.full(len(groups), np.nan), where=known > 0)
+    usual: F64 = np.divide(sums, n_known, out=np.full(len(groups), np.nan), where=n_known > 0)
     return usual
 
 
-def _told_cpu(trace: Trace) -> Columns:
+def _paddle_cpu(trace: Trace) -> Columns:
     """What Paddle notes of each window: one figure for the process and one for the host."""
-    found = dict(sorted(trace.hints.cpu_percent.items()))
-    if not found:
+    percents = dict(sorted(trace.hints.cpu_percent.items()))
+    if not percents:
         return NOTHING
-    nothing = np.full(len(found), np.nan)
+    nothing = np.full(len(percents), np.nan)
     return {
-        "Scope": texts(list(found)),
-        "Samples": np.array([len(v) for v in found.values()], np.int64),
-        "User(%)": np.array([sum(v) / len(v) for v in found.values()]),
+        "Scope": texts(list(percents)),
+        "Samples": np.array([len(v) for v in percents.values()], np.int64),
+        "User(%)": np.array([sum(v) / len(v) for v in percents.values()]),
         "Sys(%)": nothing, "Io(%)": nothing, "Idle(%)": nothing,
     }  # fmt: skip
 

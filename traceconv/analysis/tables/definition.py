@@ -139,10 +139,10 @@ def data_of(results: Sequence[Result], name: str) -> DataTable:
     Raises:
         KeyError: it is none of them; the message names those.
     """
-    for one in results:
-        if one.table.name == name:
-            return one.data
-    names = ", ".join(one.table.name for one in results)
+    for result in results:
+        if result.table.name == name:
+            return result.data
+    names = ", ".join(result.table.name for result in results)
     raise KeyError(f"table {name!r} is not here; there are: {names}")
 
 
@@ -216,7 +216,7 @@ def timed(ranked: Ranked, keys: Keys) -> dict[str, NDArray[Any]]:
         return {}
     rows = ordered(rows, rows["total"])
     within = Groups.of(rows[RANK], *(_numbers(rows[name]) for name in keys.within))
-    whole = within.spread(within.total(rows["total"]))
+    sums = within.spread(within.total(rows["total"]))
     return {
         RANK: rows[RANK],
         **{name: rows[name] for name in keys.names},
@@ -225,7 +225,7 @@ def timed(ranked: Ranked, keys: Keys) -> dict[str, NDArray[Any]]:
         "Min Time(ns)": rows["low"],
         "Avg Time(ns)": mean(rows["total"], rows["count"]),
         "Max Time(ns)": rows["high"],
-        "Ratio(%)": share(rows["total"], whole),
+        "Ratio(%)": share(rows["total"], sums),
         **{name: rows[name] for name in keys.extra},
         "m2": rows["m2"],
     }
@@ -234,8 +234,8 @@ def timed(ranked: Ranked, keys: Keys) -> dict[str, NDArray[Any]]:
 def ordered(rows: Mapping[str, NDArray[Any]], value: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """By rank, the job's rows last, and within a rank by falling ``value``."""
     rank = rows[RANK]
-    last = np.where(rank == ABSENT, np.iinfo(np.int64).max, rank)
-    order = np.lexsort((-value, last))
+    job_last = np.where(rank == ABSENT, np.iinfo(np.int64).max, rank)
+    order = np.lexsort((-value, job_last))
     return {name: column[order] for name, column in rows.items()}
 
 

@@ -27,37 +27,41 @@ from traceconv.core.side_tables import Columns
 
 
 @lru_cache(1 << 12)
-def _split(text: str) -> tuple[int, ...]:
+def _split_sizes(text: str) -> tuple[int, ...]:
     """Rows for each rank, "[3, 5]"; () if they are equal ("[]") or the list was shortened."""
     try:
-        found = msgspec.json.decode(text) if text else []
+        sizes = msgspec.json.decode(text) if text else []
     except NOT_JSON:
         return ()
-    plain = isinstance(found, list) and all(type(one) is int and one >= 0 for one in found)
-    return tuple(found) if plain else ()
+    plain = isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes)
+    return tuple(sizes) if plain else ()
 
 
 def _peer_facts(trace: Trace) -> Columns:
     rows = kernels(trace, OpClass.COMM)
     if not len(rows):
         return NOTHING
-    sent, taken = fields(trace, rows, "In split size", "Out split size")
-    kept = sent.fitting(_split) & taken.fitting(_split)
-    sent, taken, group = sent[kept], taken[kept], group_names(trace, rows[kept])
-    alike = Groups.of(group.numbers(), sent.numbers(), taken.numbers())
-    found: dict[tuple[str, int], list[int]] = {}
+    sent, received = fields(trace, rows, "In split size", "Out split size")
+    is_readable = sent.fitting(_split_sizes) & received.fitting(_split_sizes)
+    sent, received, group = (
+        sent[is_readable],
+        received[is_readable],
+        group_names(trace, rows[is_readable]),
+    )
+    alike = Groups.of(group.numbers(), sent.numbers(), received.numbers())
+    sums_by_peer: dict[tuple[str, int], list[int]] = {}
     for first, times in zip(alike.first.tolist(), alike.size.tolist(), strict=True):
-        pairs = zip(_split(sent.at(first)), _split(taken.at(first)), strict=False)
+        pairs = zip(_split_sizes(sent.at(first)), _split_sizes(received.at(first)), strict=False)
         for peer, (out, back) in enumerate(pairs):
-            own = found.setdefault((group.at(first), peer), [0, 0, 0])
+            peer_sums = sums_by_peer.setdefault((group.at(first), peer), [0, 0, 0])
             for i, value in enumerate((1, out, back)):
-                own[i] += times * value
-    if not found:
+                peer_sums[i] += times * value
+    if not sums_by_peer:
         return NOTHING
-    sums = np.array([*found.values()], np.int64)
+    sums = np.array([*sums_by_peer.values()], np.int64)
     return {
-        "Group": texts([name for name, _ in found]),
-        "Peer": np.array([peer for _, peer in found], np.int64),
+        "Group": texts([name for name, _ in sums_by_peer]),
+        "Peer": np.array([peer for _, peer in sums_by_peer], np.int64),
         "Count": sums[:, 0],
         "Sent": sums[:, 1],
         "Received": sums[:, 2],

@@ -27,16 +27,18 @@ _NODE = Keys(("Graph", "Node", "Kernel", "Operator", "Module", "Known By"))
 
 
 def _graph_facts(trace: Trace) -> Columns:
-    found = replays(trace)
-    if found is None:
+    replayed = replays(trace)
+    if replayed is None:
         return NOTHING
-    time, graph = trace.events.dur_ns[found.rows], found.graphs
-    operator, module, known = fields(trace, found.rows, "operator", "module", "operator known by")
-    named = operator.known | module.known
+    time, graph = trace.events.dur_ns[replayed.rows], replayed.graphs
+    operator, module, known_by = fields(
+        trace, replayed.rows, "operator", "module", "operator known by"
+    )
+    is_named = operator.known | module.known
     groups = Groups.of(graph)
-    ways = {way: groups.total(np.where(known.among(way) & named, time, 0)) for way in KNOWN}
+    ways = {way: groups.total(np.where(known_by.among(way) & is_named, time, 0)) for way in KNOWN}
     texts = [", ".join(way for way in KNOWN if ways[way][i]) for i in range(len(groups))]
-    launches = np.bincount(found.graph)
+    launches = np.bincount(replayed.graph)
     return {
         "Graph": graph[groups.first],
         "Nodes": groups.size // launches,
@@ -50,41 +52,41 @@ def _graph_facts(trace: Trace) -> Columns:
 def _graphs(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
     groups = Groups.of(rows[RANK])
-    every = groups.spread(groups.total(rows["Total Time(ns)"]))
+    rank_ns = groups.spread(groups.total(rows["Total Time(ns)"]))
     return {
         **rows,
         "Avg Time(ns)": mean(rows["Total Time(ns)"], rows["Replays"]),
-        "Ratio(%)": share(rows["Total Time(ns)"], every),
+        "Ratio(%)": share(rows["Total Time(ns)"], rank_ns),
         "Named(%)": share(rows["Named Time(ns)"], rows["Total Time(ns)"]),
     }
 
 
 def _node_facts(trace: Trace) -> Columns:
-    found = replays(trace)
-    if found is None:
+    replayed = replays(trace)
+    if replayed is None:
         return NOTHING
-    rows = found.rows
+    rows = replayed.rows
     kernel = names_of(trace, rows)
-    said = fields(trace, rows, "operator", "module", "operator known by")
-    keys = [column.numbers() for column in (kernel, *said)]
-    groups = Groups.of(found.graphs, found.node, *keys)
+    columns = fields(trace, rows, "operator", "module", "operator known by")
+    keys = [column.numbers() for column in (kernel, *columns)]
+    groups = Groups.of(replayed.graphs, replayed.node, *keys)
     first = groups.first
-    operator, module, known = (column[first].column() for column in said)
+    operator, module, known_by = (column[first].column() for column in columns)
     return {
-        "Graph": found.graphs[first],
-        "Node": found.node[first],
+        "Graph": replayed.graphs[first],
+        "Node": replayed.node[first],
         "Kernel": kernel[first].column(),
         "Operator": operator,
         "Module": module,
-        "Known By": known,
+        "Known By": known_by,
         **groups.measured(trace.events.dur_ns[rows]),
     }
 
 
 def _nodes(ranked: Ranked) -> Columns:
     rows = timed(ranked, _NODE)
-    last = np.where(rows[RANK] < 0, np.iinfo(np.int64).max, rows[RANK])
-    order = np.lexsort((rows["Node"], rows["Graph"], last))
+    job_last = np.where(rows[RANK] < 0, np.iinfo(np.int64).max, rows[RANK])
+    order = np.lexsort((rows["Node"], rows["Graph"], job_last))
     return {name: column[order] for name, column in rows.items()}
 
 

@@ -50,10 +50,10 @@ class Groups(msgspec.Struct, frozen=True):
     @property
     def size(self) -> I64:
         """Rows in each group."""
-        found = np.full(len(self.start), len(self.order), np.int64)
-        found[:-1] = self.start[1:]
-        found -= self.start
-        return found
+        sizes = np.full(len(self.start), len(self.order), np.int64)
+        sizes[:-1] = self.start[1:]
+        sizes -= self.start
+        return sizes
 
     def spread(self, value: NDArray[Any]) -> NDArray[Any]:
         """The group's ``value`` for each of its rows."""
@@ -108,8 +108,8 @@ def pooled(measures: Measures, groups: Groups) -> dict[str, NDArray[Any]]:
     """Measures of groups of groups, as if their rows had been measured together."""
     count, total = groups.total(measures["count"]), groups.total(measures["total"])
     mean = total / np.maximum(count, 1)
-    own = measures["total"] / np.maximum(measures["count"], 1)
-    between = measures["count"] * (own - groups.spread(mean)) ** 2
+    means = measures["total"] / np.maximum(measures["count"], 1)
+    between = measures["count"] * (means - groups.spread(mean)) ** 2
     return {
         "count": count, "total": total, "low": groups.low(measures["low"]),
         "high": groups.high(measures["high"]), "m2": groups.total(measures["m2"] + between),

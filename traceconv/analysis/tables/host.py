@@ -64,12 +64,12 @@ class Nest(msgspec.Struct, frozen=True):
     def depth(self) -> I64:
         """How many slices are around each."""
         depth = np.zeros(len(self.rows), np.int64)
-        at = np.flatnonzero(self.parent >= 0)
-        around = self.parent[at]
-        while len(at):
-            depth[at] += 1
+        nested = np.flatnonzero(self.parent >= 0)
+        around = self.parent[nested]
+        while len(nested):
+            depth[nested] += 1
             around = self.parent[around]
-            at, around = at[around >= 0], around[around >= 0]
+            nested, around = nested[around >= 0], around[around >= 0]
         return depth
 
     def levels(self) -> list[NDArray[np.intp]]:
@@ -80,19 +80,19 @@ class Nest(msgspec.Struct, frozen=True):
 
     def at(self, thread: I64, time: I64) -> I64:
         """Index into ``rows`` of the innermost slice at each instant of a thread; -1 = none."""
-        found = np.full(len(time), -1, np.int64)
+        innermost = np.full(len(time), -1, np.int64)
         for number, (edges, top) in self._edges.items():
             selected = np.flatnonzero(thread == number)
             before = np.searchsorted(edges, time[selected], "right") - 1
-            found[selected] = np.where(before >= 0, top[np.maximum(before, 0)], -1)
-        return found
+            innermost[selected] = np.where(before >= 0, top[np.maximum(before, 0)], -1)
+        return innermost
 
     def self_ns(self) -> I64:
         """How long each slice is the innermost one that is open, ns."""
-        own = np.zeros(len(self.rows) + 1, np.int64)  # the last is of no slice
+        self_times = np.zeros(len(self.rows) + 1, np.int64)  # the last is of no slice
         for edges, top in self._edges.values():
-            np.add.at(own, top[:-1], np.diff(edges))
-        return own[:-1]
+            np.add.at(self_times, top[:-1], np.diff(edges))
+        return self_times[:-1]
 
     def summed_up(self, at: I64, value: I64) -> I64:
         """The sum of ``value`` over each slice and those within it; ``at`` from :meth:`at`."""
@@ -126,9 +126,9 @@ def _stack(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tuple
     # the last slice that began at the depth of each boundary, by depth and then by time
     by_depth = in_lanes(depth)
     begins = np.where(opens[by_depth], np.arange(2 * n), 0)
-    last = np.empty(2 * n, np.intp)
-    last[by_depth] = by_depth[np.maximum.accumulate(begins)]
-    top = np.where(depth > 0, inside[order[last] - n], -1)
+    opening = np.empty(2 * n, np.intp)
+    opening[by_depth] = by_depth[np.maximum.accumulate(begins)]
+    top = np.where(depth > 0, inside[order[opening] - n], -1)
     outer = np.concatenate(([-1], top[:-1]))
     outer = outer[opens]
     within = outer >= 0
@@ -145,7 +145,7 @@ def _crossing(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tu
     order = np.argsort(time, kind="stable")
     top, ended = np.full(2 * n, -1, np.intp), np.zeros(n, bool)
     stack: list[int] = []
-    for at, boundary in enumerate(order.tolist()):
+    for i, boundary in enumerate(order.tolist()):
         if boundary < n:
             ended[boundary] = True
             while stack and ended[stack[-1]]:
@@ -153,7 +153,7 @@ def _crossing(start: I64, end: I64, inside: NDArray[np.intp], parent: I64) -> tu
         else:
             parent[inside[boundary - n]] = inside[stack[-1]] if stack else -1
             stack.append(boundary - n)
-        top[at] = inside[stack[-1]] if stack else -1
+        top[i] = inside[stack[-1]] if stack else -1
     return time[order], top
 
 
@@ -196,7 +196,7 @@ def paddle_types(trace: Trace, rows: NDArray[np.intp]) -> Texts:
     """What each host row of a Paddle trace is: "operator", "module", or the type as written."""
     groups = Groups.of(trace.events.track[rows], trace.events.name[rows])
     (types,) = fields(trace, rows[groups.first], "type")
-    types = types.mapped(lambda one: _PADDLE_TYPES.get(one, one))
+    types = types.mapped(lambda kind: _PADDLE_TYPES.get(kind, kind))
     return Texts(types.values, groups.spread(types.code))
 
 
@@ -234,8 +234,8 @@ def launched_within(trace: Trace, nest: Nest) -> I64:
     calls = launches(trace)
     if not len(calls.device):
         return np.full(len(nest.rows), ABSENT, np.int64)
-    at = nest.at(calls.thread, calls.time_ns)
-    return nest.summed_up(at, trace.events.dur_ns[calls.device])
+    callers = nest.at(calls.thread, calls.time_ns)
+    return nest.summed_up(callers, trace.events.dur_ns[calls.device])
 
 
 _NUMBERED = lazy_regex(r"__\d+(?:_\d+)*\Z")
@@ -250,10 +250,10 @@ def collective(name: str) -> str:
 def kernels(trace: Trace, *classes: OpClass) -> NDArray[np.intp]:
     """Device rows of these classes; COMM means whole collectives, on any layer."""
     rows, op = _work(trace)
-    wanted = np.zeros(len(op), bool)
-    for one in classes:
-        wanted |= op == one
-    return rows[wanted]
+    is_wanted = np.zeros(len(op), bool)
+    for op_class in classes:
+        is_wanted |= op == op_class
+    return rows[is_wanted]
 
 
 @once_each

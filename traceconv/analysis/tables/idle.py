@@ -49,28 +49,33 @@ def _gaps(trace: Trace) -> tuple[I64, I64, I64, I64, NDArray[np.intp]]:
     steps = measured(trace.steps)
     steps = steps.take(steps.covered == Covered.TIMELINE)
     devices = device_times(trace) if len(steps) and not trace.hints.partial_device else []
-    found = [_of_device(trace, one, steps.device_spans) for one in devices]
-    if not found:
+    gaps = [_of_device(trace, device_time, steps.device_spans) for device_time in devices]
+    if not gaps:
         none = np.zeros(0, np.int64)
         return np.zeros((0, 2), np.int64), none, none, none, np.zeros(0, np.intp)
-    spans, at, cause, row = (np.concatenate(column) for column in zip(*found, strict=True))
-    place = np.array([track.device for track in trace.tracks], np.int64)
+    spans, i_step, cause, row = (np.concatenate(column) for column in zip(*gaps, strict=True))
+    device_of_track = np.array([track.device for track in trace.tracks], np.int64)
     rows = [np.concatenate((d.kernels, d.calls, d.copies, d.unclassified_tasks)) for d in devices]
-    numbers = [int(place[trace.events.track[one[0]]]) if len(one) else -1 for one in rows]
-    device = np.repeat(numbers, [len(one[0]) for one in found])
-    return spans, steps.step[at].astype(np.int64), device, cause, row
+    numbers = [
+        int(device_of_track[trace.events.track[rows_of_device[0]]]) if len(rows_of_device) else -1
+        for rows_of_device in rows
+    ]
+    device = np.repeat(numbers, [len(gaps_of_device[0]) for gaps_of_device in gaps])
+    return spans, steps.step[i_step].astype(np.int64), device, cause, row
 
 
 def _of_device(
-    trace: Trace, one: DeviceTime, steps: I64
+    trace: Trace, device_time: DeviceTime, steps: I64
 ) -> tuple[I64, NDArray[np.intp], I64, NDArray[np.intp]]:
     events = trace.events
-    busy = merged(one.computing, one.exposed, one.unclassified)
+    busy = merged(device_time.computing, device_time.exposed, device_time.unclassified)
     if trace.hints.vendor != "ascend":  # copies of NPUs are idle time, as the vendor counts
-        busy = merged(busy, one.copying)
-    idle = intersection(subtraction(one.known, busy), union(*steps.T))
-    at = np.maximum(np.searchsorted(steps[:, 0], idle[:, 0], "right") - 1, 0)
-    rows = np.concatenate((one.kernels, one.calls, one.copies, one.unclassified_tasks))
+        busy = merged(busy, device_time.copying)
+    idle = intersection(subtraction(device_time.known, busy), union(*steps.T))
+    i_step = np.maximum(np.searchsorted(steps[:, 0], idle[:, 0], "right") - 1, 0)
+    rows = np.concatenate(
+        (device_time.kernels, device_time.calls, device_time.copies, device_time.unclassified_tasks)
+    )
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     # boundaries from the profiler's own lanes may be 1 ns before a row
     after = np.searchsorted(events.start_ns[rows], idle[:, 1] - 1)
@@ -82,7 +87,7 @@ def _of_device(
     cause = np.where(time < 0, _UNKNOWN, np.where(time >= idle[:, 0], _LATE, _DEPENDENCY))
     waits = length_within(input_spans(trace), idle)
     cause[2 * waits > idle[:, 1] - idle[:, 0]] = _INPUT
-    return idle, at, cause.astype(np.int64), row.astype(np.intp)
+    return idle, i_step, cause.astype(np.int64), row.astype(np.intp)
 
 
 def _idle_facts(trace: Trace) -> Columns:
@@ -101,14 +106,14 @@ def _gap_facts(trace: Trace) -> Columns:
     if not len(spans):
         return NOTHING
     length = spans[:, 1] - spans[:, 0]
-    kept = np.argsort(-length, kind="stable")[:GAPS_KEPT]
+    longest = np.argsort(-length, kind="stable")[:GAPS_KEPT]
     return {
-        "Step": np.where(step[kept] < 0, ABSENT, step[kept]),
-        "Device": np.where(device[kept] < 0, ABSENT, device[kept]),
-        "Start Time(ns)": spans[kept, 0],
-        "Length(ns)": length[kept],
-        "Cause": texts([CAUSES[i] for i in cause[kept].tolist()]),
-        "Before": names_of(trace, row[kept]).column(),
+        "Step": np.where(step[longest] < 0, ABSENT, step[longest]),
+        "Device": np.where(device[longest] < 0, ABSENT, device[longest]),
+        "Start Time(ns)": spans[longest, 0],
+        "Length(ns)": length[longest],
+        "Cause": texts([CAUSES[i] for i in cause[longest].tolist()]),
+        "Before": names_of(trace, row[longest]).column(),
     }
 
 
@@ -123,14 +128,14 @@ _LAUNCH = Keys(("Kernel",), ("API Total(ns)", "Queue Total(ns)", "Short"))
 def _launch_facts(trace: Trace) -> Columns:
     """Kernels with the runtime call that launched each."""
     events, flows = trace.events, trace.flows
-    wanted = np.zeros(len(events), bool)
-    wanted[kernels(trace, OpClass.COMPUTE, OpClass.UNCLASSIFIED)] = True
-    kept = flows.take(trace.rows_of(Layer.RUNTIME)[flows.src] & wanted[flows.dst])
-    kept = kept.take(events.kind[kept.src] == Kind.SLICE)
-    if not len(kept):
+    is_kernel = np.zeros(len(events), bool)
+    is_kernel[kernels(trace, OpClass.COMPUTE, OpClass.UNCLASSIFIED)] = True
+    launching = flows.take(trace.rows_of(Layer.RUNTIME)[flows.src] & is_kernel[flows.dst])
+    launching = launching.take(events.kind[launching.src] == Kind.SLICE)
+    if not len(launching):
         return NOTHING
-    _, first = np.unique(kept.dst, return_index=True)
-    call, kernel = kept.src[first], kept.dst[first]
+    _, first = np.unique(launching.dst, return_index=True)
+    call, kernel = launching.src[first], launching.dst[first]
     length = events.dur_ns[kernel]
     groups = Groups.of(events.name[kernel])
     queue = np.maximum(events.start_ns[kernel] - events.ends(call), 0)
@@ -154,19 +159,20 @@ def _launches(ranked: Ranked) -> Columns:
 
 
 def _queue_facts(trace: Trace) -> Columns:
-    found = list(queues(trace))
-    if not found:
+    found_queues = list(queues(trace))
+    if not found_queues:
         return NOTHING
-    spans = [int(time[-1] - time[0]) for _, time, _, _ in found]
-    waits = [int((np.diff(time) * length[:-1]).sum()) for _, time, length, _ in found]
+    spans = [int(time[-1] - time[0]) for _, time, _, _ in found_queues]
+    waits = [int((np.diff(time) * length[:-1]).sum()) for _, time, length, _ in found_queues]
     return {
-        "Device": np.array([track.device for track, *_ in found], np.int64),
-        "Stream": texts([track.name for track, *_ in found]),
-        "Launches": np.array([n for *_, n in found], np.int64),
-        "Max Length": np.array([length.max() for _, _, length, _ in found], np.int64),
+        "Device": np.array([track.device for track, *_ in found_queues], np.int64),
+        "Stream": texts([track.name for track, *_ in found_queues]),
+        "Launches": np.array([n for *_, n in found_queues], np.int64),
+        "Max Length": np.array([length.max() for _, _, length, _ in found_queues], np.int64),
         "Mean Length": np.array(waits) / np.maximum(spans, 1),
         "Full Time(ns)": np.array(
-            [np.diff(time)[length[:-1] >= FULL].sum() for _, time, length, _ in found], np.int64
+            [np.diff(time)[length[:-1] >= FULL].sum() for _, time, length, _ in found_queues],
+            np.int64,
         ),
     }
 

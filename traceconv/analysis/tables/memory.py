@@ -46,22 +46,22 @@ def _by_track(trace: Trace) -> Iterator[tuple[Track, Curve]]:
 
 
 def _peak_facts(trace: Trace) -> Columns:
-    every = list(_by_track(trace))
-    if not every:
+    series = list(_by_track(trace))
+    if not series:
         return NOTHING
-    curves = [curve for _, curve in every]
+    curves = [curve for _, curve in series]
     peaks = [int(np.argmax(size)) for _, _, _, size in curves]
     sizes = [(_whole(size.min()), _whole(size.mean()), _whole(size.max()), _whole(size[-1]))
              for _, _, _, size in curves]  # fmt: skip
-    low, usual, high, last = (np.array(part, np.int64) for part in zip(*sizes, strict=True))
-    at = [time[peak] for (_, _, time, _), peak in zip(curves, peaks, strict=True)]
+    low, usual, high, end = (np.array(part, np.int64) for part in zip(*sizes, strict=True))
+    peak_ns = [time[peak] for (_, _, time, _), peak in zip(curves, peaks, strict=True)]
     return {
         "Component": texts([c[0] for c in curves]),
         "Measure": texts([c[1] for c in curves]),
         "Count": np.array([len(c[2]) for c in curves], np.int64),
-        "Min(B)": low, "Mean(B)": usual, "Peak(B)": high, "Last(B)": last,
-        "Peak Timestamp(ns)": np.array(at, np.int64),
-        "Capacity(B)": np.array([_capacity(trace, track) for track, _ in every], np.int64),
+        "Min(B)": low, "Mean(B)": usual, "Peak(B)": high, "Last(B)": end,
+        "Peak Timestamp(ns)": np.array(peak_ns, np.int64),
+        "Capacity(B)": np.array([_capacity(trace, track) for track, _ in series], np.int64),
     }  # fmt: skip
 
 
@@ -93,40 +93,40 @@ def _curve_facts(trace: Trace) -> Columns:
 def _peaks(ranked: Ranked) -> Columns:
     """Per rank; job-wide, the row of the rank with the highest peak."""
     rows = stacked(ranked)
-    whole = rows["Capacity(B)"]
-    rows["Peak of Capacity(%)"] = np.where(whole > 0, share(rows["Peak(B)"], whole), np.nan)
+    capacity = rows["Capacity(B)"]
+    rows["Peak of Capacity(%)"] = np.where(capacity > 0, share(rows["Peak(B)"], capacity), np.nan)
     if len(ranked) < 2:
         return ordered(rows, rows["Peak(B)"])
     names = [numbered(rows[key]) for key in ("Component", "Measure")]
     order = np.lexsort((-rows["Peak(B)"], *names))
     keys = [name[order] for name in names]
-    first = order[Groups.of(*keys).first]
-    job = {key: column[first] for key, column in rows.items()}
-    job[RANK] = np.full(len(first), ABSENT, np.int64)
+    highest = order[Groups.of(*keys).first]
+    job = {key: column[highest] for key, column in rows.items()}
+    job[RANK] = np.full(len(highest), ABSENT, np.int64)
     rows = below(rows, job)
     return ordered(rows, rows["Peak(B)"])
 
 
 def _within(trace: Trace, start_ns: I64, end_ns: I64, number: I64) -> dict[str, Any]:
     """Each series in each span with samples in it: number of the span, first, peak and last."""
-    found: list[tuple[Any, ...]] = []
+    samples: list[tuple[Any, ...]] = []
     for _, (component, measure, time, size) in _by_track(trace) if len(number) else ():
         low = np.searchsorted(time, start_ns, "right")
         high = np.searchsorted(time, end_ns, "left")
-        for one, a, b in zip(number.tolist(), low.tolist(), high.tolist(), strict=True):
+        for span, a, b in zip(number.tolist(), low.tolist(), high.tolist(), strict=True):
             if b > a:
                 inside = size[max(a - 1, 0) : b]
                 begun = inside[0] if a > 0 else np.nan
-                found.append((one, component, measure, begun, inside.max(), inside[-1]))
-    if not found:
+                samples.append((span, component, measure, begun, inside.max(), inside[-1]))
+    if not samples:
         return {}
-    columns = [*zip(*found, strict=True)]
-    begun, peak, last = (rounded(np.array(one, np.float64)) for one in columns[3:])
+    columns = [*zip(*samples, strict=True)]
+    begun, peak, final = (rounded(np.array(figures, np.float64)) for figures in columns[3:])
     return {
         "of": np.array(columns[0], np.int64),
         "Component": texts(columns[1]), "Measure": texts(columns[2]),
-        "First(B)": begun, "Peak(B)": peak, "Last(B)": last,
-        "Growth(B)": np.where(begun == ABSENT, ABSENT, last - begun),
+        "First(B)": begun, "Peak(B)": peak, "Last(B)": final,
+        "Growth(B)": np.where(begun == ABSENT, ABSENT, final - begun),
     }  # fmt: skip
 
 
@@ -144,21 +144,21 @@ def _phase_facts(trace: Trace) -> Columns:
     host = np.flatnonzero(trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE))
     rows, phases = marked_phases(trace, host)
     events = trace.events
-    found = _within(trace, events.start_ns[rows], events.ends(rows), np.arange(len(rows)))
-    if not found:
+    series_rows = _within(trace, events.start_ns[rows], events.ends(rows), np.arange(len(rows)))
+    if not series_rows:
         return NOTHING
-    known = found["First(B)"] != ABSENT
-    found = {name: column[known] for name, column in found.items()}
-    phase = phases[found.pop("of")]
-    series = (numbered(found["Component"]), numbered(found["Measure"]))
+    is_known = series_rows["First(B)"] != ABSENT
+    series_rows = {name: column[is_known] for name, column in series_rows.items()}
+    phase = phases[series_rows.pop("of")]
+    series = (numbered(series_rows["Component"]), numbered(series_rows["Measure"]))
     groups = Groups.of(phase.numbers(), *series)
     return {
         "Phase": phase[groups.first].column(),
-        **{name: found[name][groups.first] for name in ("Component", "Measure")},
+        **{name: series_rows[name][groups.first] for name in ("Component", "Measure")},
         "Count": groups.size,
-        "First(B)": mean(groups.total(found["First(B)"]), groups.size),
-        "Peak(B)": groups.high(found["Peak(B)"]),
-        "Growth(B)": mean(groups.total(found["Growth(B)"]), groups.size),
+        "First(B)": mean(groups.total(series_rows["First(B)"]), groups.size),
+        "Peak(B)": groups.high(series_rows["Peak(B)"]),
+        "Growth(B)": mean(groups.total(series_rows["Growth(B)"]), groups.size),
     }
 
 

@@ -56,21 +56,21 @@ def overlap(table: DataTable, kind: str, ax: Any) -> Any:
     rows = steps if len(steps) else rows
     rank, step = columns["Rank"][rows], columns["Step"][rows]
     if kind == "ranks":
-        ranks, of = np.unique(rank, return_inverse=True)
-        names = [f"rank {one}" for one in ranks.tolist()]
-        count = np.bincount(of)
+        ranks, bar = np.unique(rank, return_inverse=True)
+        names = [f"rank {number}" for number in ranks.tolist()]
+        count = np.bincount(bar)
     else:
-        of, count = np.arange(len(rows)), np.ones(len(rows), np.int64)
+        bar, count = np.arange(len(rows)), np.ones(len(rows), np.int64)
         several = len(set(rank.tolist())) > 1
         names = [f"{r}: {s}" if several else str(s)
                  for r, s in zip(rank.tolist(), step.tolist(), strict=True)]  # fmt: skip
-    ax, left = axes(ax), np.zeros(len(names))
+    ax, bottom = axes(ax), np.zeros(len(names))
     for key, words, colour in _PARTS:
-        length = np.bincount(of, columns[key][rows], len(names)) / count / 1e6
-        ax.bar(np.arange(len(names)), length, bottom=left, width=0.9, label=words, color=colour)
-        left += length
-    every = -(-len(names) * (max(map(len, names), default=0) + 2) // _TICK_CHARACTERS)
-    ax.set_xticks(range(0, len(names), every), names[::every])
+        length = np.bincount(bar, columns[key][rows], len(names)) / count / 1e6
+        ax.bar(np.arange(len(names)), length, bottom=bottom, width=0.9, label=words, color=colour)
+        bottom += length
+    spacing = -(-len(names) * (max(map(len, names), default=0) + 2) // _TICK_CHARACTERS)
+    ax.set_xticks(range(0, len(names), spacing), names[::spacing])
     ax.set_xlabel("rank" if kind == "ranks" else "step" if len(set(rank)) == 1 else "rank: step")
     ax.set_ylabel("ms")
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=4, frameon=False)
@@ -90,8 +90,8 @@ def heat_map(excess_ns: F64, ranks: list[int], steps: list[int], than: str, ax: 
     ax = axes(ax)
     image = ax.imshow(np.maximum(excess_ns, 0).T / 1e6, aspect="auto", cmap="OrRd")
     for ticks, names in ((ax.set_xticks, steps), (ax.set_yticks, ranks)):
-        every = -(-len(names) // 16)
-        ticks(range(0, len(names), every), [str(one) for one in names[::every]])
+        spacing = -(-len(names) // 16)
+        ticks(range(0, len(names), spacing), [str(number) for number in names[::spacing]])
     ax.set_xlabel("step")
     ax.set_ylabel("rank")
     ax.figure.colorbar(image, ax=ax, label=f"ms longer than {than}")

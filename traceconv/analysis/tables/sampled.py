@@ -40,10 +40,10 @@ def _is_link(track: Track) -> bool:
     )
 
 
-def _facts(wanted: Callable[[Track], bool], trace: Trace) -> Columns:
+def _facts(selects: Callable[[Track], bool], trace: Trace) -> Columns:
     """Counters by step: a value holds until the next sample of its series."""
-    numbers = [i for i, track in enumerate(trace.tracks) if track.is_counter and wanted(track)]
-    steps, found = measured(trace.steps), []
+    numbers = [i for i, track in enumerate(trace.tracks) if track.is_counter and selects(track)]
+    steps, sampled = measured(trace.steps), []
     span = trace.span() if numbers else None
     if span is None:
         return NOTHING
@@ -54,16 +54,16 @@ def _facts(wanted: Callable[[Track], bool], trace: Trace) -> Columns:
         for step, start, end in spans or [(-1, *span)]:
             figures = _within(time, value, start, end)
             if figures is not None:
-                found.append((track, step, *figures))
-    if not found:
+                sampled.append((track, step, *figures))
+    if not sampled:
         return NOTHING
-    of, step, count, *values = (np.array(column) for column in zip(*found, strict=True))
-    named = [trace.tracks[i] for i in of.tolist()]
+    track_of, step, count, *values = (np.array(column) for column in zip(*sampled, strict=True))
+    tracks = [trace.tracks[i] for i in track_of.tolist()]
     return {
         "Step": np.where(step < 0, ABSENT, step).astype(np.int64),
-        "Component": texts([one.group or one.heading for one in named]),
-        "Measure": texts([one.name for one in named]),
-        "Unit": texts([one.unit or "" for one in named]),
+        "Component": texts([track_facts.group or track_facts.heading for track_facts in tracks]),
+        "Measure": texts([track_facts.name for track_facts in tracks]),
+        "Unit": texts([track_facts.unit or "" for track_facts in tracks]),
         "Samples": count.astype(np.int64),
         **dict(zip(("Min", "Mean", "Max"), values, strict=True)),
     }
@@ -83,7 +83,7 @@ def _within(time: I64, value: F64, start: int, end: int) -> tuple[int, float, fl
     return int(high - low), float(inside.min()), float(mean), float(inside.max())
 
 
-def _table(name: str, title: str, needs: str, wanted: Callable[[Track], bool]) -> Table:
+def _table(name: str, title: str, needs: str, selects: Callable[[Track], bool]) -> Table:
     return Table(
         name,
         title,
@@ -96,7 +96,7 @@ def _table(name: str, title: str, needs: str, wanted: Callable[[Track], bool]) -
             *Column.whole("Rank", "Step"), *Column.text("Component", "Measure", "Unit"),
             *Column.whole("Samples"), *Column.number("Min", "Mean", "Max"),
         ),
-        partial(_facts, wanted),
+        partial(_facts, selects),
         stacked,
         capped=True,
     )  # fmt: skip

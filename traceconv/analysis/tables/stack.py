@@ -44,52 +44,55 @@ def _measured(trace: Trace) -> tuple[Texts, Texts, Columns]:
     host = trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE) & (trace.events.step < 0)
     nest = Nest.of(trace, np.flatnonzero(host))
     path, names, lines = _paths(trace, nest)
-    own, calls = nest.self_ns(), launches(trace)
+    self_ns, calls = nest.self_ns(), launches(trace)
     works = trace.events.op[calls.device] != OpClass.WAIT
-    at = nest.at(calls.thread, calls.time_ns)[works]  # -1, of no call, is the last of ``path``
+    callers = nest.at(calls.thread, calls.time_ns)[works]  # -1, of no call, is the last of ``path``
     n, device = len(names.code), trace.events.dur_ns[calls.device[works]]
     sums = {
-        "Calls": _sums(path[:-1], np.ones(len(own), np.int64), n),
-        "Self Time(ns)": _sums(path[:-1], own, n),
-        "Device Time(ns)": _sums(path[at], device, n),
-        "Launches": _sums(path[at], np.ones(len(at), np.int64), n),
+        "Calls": _sums(path[:-1], np.ones(len(self_ns), np.int64), n),
+        "Self Time(ns)": _sums(path[:-1], self_ns, n),
+        "Device Time(ns)": _sums(path[callers], device, n),
+        "Launches": _sums(path[callers], np.ones(len(callers), np.int64), n),
     }
     if not len(calls.device):
         sums |= dict.fromkeys(_SUMS[2:], np.full(n, ABSENT, np.int64))
     return names, lines, sums
 
 
-def _sums(at: I64, value: I64, n: int) -> I64:
-    found = np.zeros(n, np.int64)
-    np.add.at(found, at, value)
-    return found
+def _sums(numbers: I64, value: I64, n: int) -> I64:
+    sums = np.zeros(n, np.int64)
+    np.add.at(sums, numbers, value)
+    return sums
 
 
 def _paths(trace: Trace, nest: Nest) -> tuple[I64, Texts, Texts]:
     """The number of each slice's path, 0 for none at the end; path and line by number."""
-    own = names_of(trace, nest.rows)
-    own = own.mapped(_plain)
+    slice_names = names_of(trace, nest.rows)
+    slice_names = slice_names.mapped(_plain)
     stacks = Texts.same("", len(nest.rows))
-    if not own.fitting(_FRAME.fullmatch).any():  # else Python's calls are slices themselves
+    if not slice_names.fitting(_FRAME.fullmatch).any():  # else Python's calls are slices themselves
         (stacks,) = fields(trace, nest.rows, "Call stack")
-    known = stacks.known
+    has_stack = stacks.known
     path = np.zeros(len(nest.rows) + 1, np.int64)
     held, names, lines = [""], [""], [""]  # by number of the path: stack, names within it, line
     for level in nest.levels():
         outer = path[nest.parent[level]]
-        stack = np.where(known[level], stacks.code[level], -1)
-        groups = Groups.of(outer, stack, own.code[level])
+        stack = np.where(has_stack[level], stacks.code[level], -1)
+        groups = Groups.of(outer, stack, slice_names.code[level])
         path[level] = len(names) + groups.spread(np.arange(len(groups)))
         first = groups.first
-        for at, above in zip(level[first].tolist(), outer[first].tolist(), strict=True):
-            name, frames = own.at(at), _outermost_first(stacks.at(at)) if known[at] else []
+        for slice_row, above in zip(level[first].tolist(), outer[first].tolist(), strict=True):
+            name, frames = (
+                slice_names.at(slice_row),
+                _outermost_first(stacks.at(slice_row)) if has_stack[slice_row] else [],
+            )
             held.append(SEPARATOR.join(frames) or held[above])
             names.append(f"{names[above]}{SEPARATOR}{name}" if names[above] else name)
             line = frames[-1] if frames else name if _FRAME.fullmatch(name) else lines[above]
             lines.append(line)
-    every = [SEPARATOR.join(filter(None, pair)) for pair in zip(held, names, strict=True)]
-    numbers = np.arange(len(every))
-    return path, Texts(every, numbers), Texts(lines, numbers)
+    paths = [SEPARATOR.join(filter(None, pair)) for pair in zip(held, names, strict=True)]
+    numbers = np.arange(len(paths))
+    return path, Texts(paths, numbers), Texts(lines, numbers)
 
 
 def _plain(name: str) -> str:
@@ -104,9 +107,9 @@ def _outermost_first(stack: str) -> list[str]:
 
 def _summed(trace: Trace, key: str, column: Texts, sums: Columns) -> Columns:
     groups = Groups.of(column.numbers())
-    found = {name: groups.known_total(value) for name, value in sums.items()}
-    used = found["Calls"] + np.maximum(found["Launches"], 0) > 0
-    return {key: column[groups.first].column()[used], **{k: v[used] for k, v in found.items()}}
+    summed = {name: groups.known_total(value) for name, value in sums.items()}
+    used = summed["Calls"] + np.maximum(summed["Launches"], 0) > 0
+    return {key: column[groups.first].column()[used], **{k: v[used] for k, v in summed.items()}}
 
 
 def _line_facts(trace: Trace) -> Columns:
@@ -121,14 +124,14 @@ def _path_facts(trace: Trace) -> Columns:
     order = np.argsort(-weight, kind="stable")
     if not rows["Calls"].any():
         return NOTHING
-    kept, left = order[:PATHS_KEPT], order[PATHS_KEPT:]
-    found = {name: column[kept] for name, column in rows.items()}
-    if len(left):
-        other = {k: np.array([ABSENT if (v[left] == ABSENT).any() else v[left].sum()])
+    heaviest, rest = order[:PATHS_KEPT], order[PATHS_KEPT:]
+    columns = {name: column[heaviest] for name, column in rows.items()}
+    if len(rest):
+        rest_row = {k: np.array([ABSENT if (v[rest] == ABSENT).any() else v[rest].sum()])
                  for k, v in rows.items() if k != "Path"}  # fmt: skip
-        other["Path"] = texts([OTHERS])
-        found = below(found, other)
-    return found
+        rest_row["Path"] = texts([OTHERS])
+        columns = below(columns, rest_row)
+    return columns
 
 
 def _built(key: str, ranked: Ranked) -> Columns:
@@ -142,8 +145,8 @@ def _built(key: str, ranked: Ranked) -> Columns:
     host, device = (np.maximum(rows[name], 0) for name in ("Self Time(ns)", "Device Time(ns)"))
     groups = Groups.of(rows[RANK])
     rows["Self Ratio(%)"] = share(host, groups.spread(groups.total(host)))
-    every = share(device, groups.spread(groups.total(device)))
-    rows["Device Ratio(%)"] = np.where(rows["Device Time(ns)"] == ABSENT, np.nan, every)
+    shares = share(device, groups.spread(groups.total(device)))
+    rows["Device Ratio(%)"] = np.where(rows["Device Time(ns)"] == ABSENT, np.nan, shares)
     by_host = ordered(rows, host)
     return ordered(by_host, by_host["Device Time(ns)"])
 

@@ -63,12 +63,12 @@ def stated_steps(trace: Trace) -> Columns:
 
 def _rows(trace: Trace, table: SideTable) -> NDArray[np.intp]:
     """The rows of single ranks, for the selected steps."""
-    kept = np.ones(len(table), bool)
+    selected = np.ones(len(table), bool)
     if "Type" in table:
-        kept &= named(table, "Type") == "rank"
+        selected &= named(table, "Type") == "rank"
     if len(trace.steps) < trace.present.iterations:
-        kept &= np.isin(numbers(table, "Step"), trace.steps.step)
-    return np.flatnonzero(kept)
+        selected &= np.isin(numbers(table, "Step"), trace.steps.step)
+    return np.flatnonzero(selected)
 
 
 def _facts(name: str, table: SideTable, rows: NDArray[np.intp]) -> Columns:
@@ -99,14 +99,14 @@ def with_steps_beside(trace: Trace, rows: Columns, stated: Columns) -> Columns:
     if not stated or not trace.capture.parts or len(trace.steps) < trace.present.iterations:
         return rows
     beside = (stated["step"] != ABSENT) & ~np.isin(stated["step"], trace.steps.step)
-    return {name: np.concatenate((one, stated[name][beside])) for name, one in rows.items()}
+    return {name: np.concatenate((column, stated[name][beside])) for name, column in rows.items()}
 
 
 def device_time(stated: Columns) -> I64:
     """Length of each step on the device: computing, exposed communication and idle time."""
     parts = [stated[key] for key in ("computing_ns", "not_overlapped_ns", "free_ns")]
-    known = np.logical_and.reduce([part != ABSENT for part in parts])
-    return np.where(known, np.sum(parts, axis=0, where=known), ABSENT)
+    is_known = np.logical_and.reduce([part != ABSENT for part in parts])
+    return np.where(is_known, np.sum(parts, axis=0, where=is_known), ABSENT)
 
 
 def stated_overlap(trace: Trace) -> Columns:
@@ -125,8 +125,8 @@ def stated_overlap(trace: Trace) -> Columns:
         return NOTHING
     nothing = np.full(len(stated["step"]), ABSENT, np.int64)
     figures = {key: stated.get(key, nothing) for key in StepTable.FIGURES[:-1]}
-    named = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
-    rows = {**named, **figures, "known_ns": device_time(stated)}
+    keys = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
+    rows = {**keys, **figures, "known_ns": device_time(stated)}
     complete = rows["known_ns"] != ABSENT
     if not complete.any():
         return NOTHING
@@ -140,7 +140,7 @@ def stated_overlap(trace: Trace) -> Columns:
 
 def _follows(stated: Columns) -> NDArray[np.bool_]:
     """Whether the step before is in the table, too: of the same rank and device."""
-    step, *others = (stated[key].tolist() for key in ("step", "device", RANK) if key in stated)
-    rows = set(zip(step, *others, strict=True))
-    before = zip((number - 1 for number in step), *others, strict=True)
+    step, *other_keys = (stated[key].tolist() for key in ("step", "device", RANK) if key in stated)
+    rows = set(zip(step, *other_keys, strict=True))
+    before = zip((number - 1 for number in step), *other_keys, strict=True)
     return np.array([row in rows for row in before], bool)

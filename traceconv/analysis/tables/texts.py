@@ -71,13 +71,13 @@ class Texts:
 
     def column(self) -> NDArray[Any]:
         """The text of every row, as tables have it."""
-        found: NDArray[Any] = np.array(self.values, object)[self.code]
-        return found
+        row_texts: NDArray[Any] = np.array(self.values, object)[self.code]
+        return row_texts
 
     def fitting(self, fits: Callable[[str], object]) -> Mask:
         """On which rows a pattern, or another test, accepts the text."""
-        found: Mask = np.array([bool(fits(text)) for text in self.values], bool)[self.code]
-        return found
+        fitting: Mask = np.array([bool(fits(text)) for text in self.values], bool)[self.code]
+        return fitting
 
     def among(self, *texts: str) -> Mask:
         """On which rows it is one of these."""
@@ -88,21 +88,21 @@ class Texts:
         """On which rows it is not empty."""
         return self.fitting(bool)
 
-    def mapped(self, said: Callable[[str], str]) -> Texts:
-        """What ``said`` of the text of every row is, where that is text."""
-        return Texts(list(map(said, self.values)), self.code)
+    def mapped(self, change: Callable[[str], str]) -> Texts:
+        """What ``change`` of the text of every row is, where that is text."""
+        return Texts(list(map(change, self.values)), self.code)
 
-    def filled(self, other: Texts) -> Texts:
-        """The text of ``other`` for empty texts."""
-        known = self.known
-        if known.all():
+    def filled(self, others: Texts) -> Texts:
+        """The text of ``others`` for empty texts."""
+        is_known = self.known
+        if is_known.all():
             return self
-        return self.where(known, other) if known.any() else other
+        return self.where(is_known, others) if is_known.any() else others
 
-    def where(self, rows: Mask, other: Texts) -> Texts:
-        """The text of these rows; that of ``other`` on the others."""
-        code = np.where(rows, self.code, other.code + len(self.values))
-        return Texts([*self.values, *other.values], code)
+    def where(self, rows: Mask, others: Texts) -> Texts:
+        """The text of these rows; that of ``others`` on the others."""
+        code = np.where(rows, self.code, others.code + len(self.values))
+        return Texts([*self.values, *others.values], code)
 
     def kept(self, rows: Mask, instead: str = "") -> Texts:
         """The text of these rows; ``instead`` on the others."""
@@ -111,14 +111,14 @@ class Texts:
     def whole(self, absent: int = 0) -> I64:
         """Digits, with or without a sign, as int64; ``absent`` where it is anything else."""
         values = [int(text) if _is_whole(text) else absent for text in self.values]
-        found: I64 = np.array(values, np.int64)[self.code]
-        return found
+        row_numbers: I64 = np.array(values, np.int64)[self.code]
+        return row_numbers
 
     def numbers(self) -> I64:
         """A number per row, equal for equal texts, in the order of the texts."""
         rank = {text: i for i, text in enumerate(sorted(set(self.values)))}
-        found: I64 = np.array([rank[text] for text in self.values], np.int64)[self.code]
-        return found
+        row_numbers: I64 = np.array([rank[text] for text in self.values], np.int64)[self.code]
+        return row_numbers
 
 
 def _is_whole(text: str) -> bool:

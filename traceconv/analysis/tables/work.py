@@ -164,9 +164,9 @@ def _product(call: Call, left: int, right: int, bias: int = -1, pairs: bool = Fa
 def _of_packed(call: Call, left: int, right: int) -> Work:
     """The product with weights that hold several numbers in an element (GPTQ, AWQ, Marlin, FP4).
 
-    How many columns there are is stated as a number beside those of rows and of the inner size, or
-    is that of the scales, or of the rows of bytes of which each holds two numbers: whichever
-    explains the size of the weights.
+    The number of columns is an argument beside the numbers of rows and of the inner size, or it is
+    the number of scales, or of rows of bytes that hold two numbers each: whichever explains the
+    size of the weights.
     """
     one, weights = call.shape(left), call.shape(right)
     rows, inner = math.prod(one[:-1]), one[-1]
@@ -265,7 +265,7 @@ def _experts(call: Call) -> Work:
 
 def flat_product(left: int, right: int, result: int, bits: int = 16) -> Work | None:
     """The product of two matrices with these numbers of elements, whichever is transposed; None if
-    there are no such matrices."""
+    no matrices have such sizes."""
     if min(left, right, result) <= 0 or left * right % result:
         return None
     inner = math.isqrt(left * right // result)

@@ -50,32 +50,39 @@ def _facts(trace: Trace) -> Columns:
     parts = [part for part in (_replayed(trace, rows), _launched(trace, rows)) if len(part[0])]
     if not parts:
         return NOTHING
-    rows, call, at = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 2))
+    rows, call, launch_ns = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 2))
     columns = [Texts.concat([part[3][i] for part in parts]) for i in range(4)]
     groups = Groups.of(call)
     first = groups.first
-    names, *said = (column[first].tolist() for column in columns)
-    lengths = _lengths(trace, at[first])
-    found = [work_of(*one) for one in zip(names, *said, lengths, strict=True)]
-    kept = np.array([one is not None for one in found], bool)
-    if not kept.any():
+    names, *call_facts = (column[first].tolist() for column in columns)
+    lengths = _lengths(trace, launch_ns[first])
+    models = [work_of(*call_key) for call_key in zip(names, *call_facts, lengths, strict=True)]
+    is_modelled = np.array([model is not None for model in models], bool)
+    if not is_modelled.any():
         return NOTHING
-    work = [one for one in found if one is not None]
-    names, shapes, types = (np.array(one, object)[kept] for one in (names, said[0], said[1]))
-    time = groups.total(trace.events.dur_ns[rows])[kept]
-    peak, memory = _peaks(trace, np.array([one.bits for one in work]))
+    work = [model for model in models if model is not None]
+    names, shapes, types = (
+        np.array(values_of, object)[is_modelled]
+        for values_of in (names, call_facts[0], call_facts[1])
+    )
+    time = groups.total(trace.events.dur_ns[rows])[is_modelled]
+    peak, memory = _peaks(trace, np.array([operator_work.bits for operator_work in work]))
     flops, n_bytes = (
         np.array([value if value >= 0 else ABSENT for value in values], np.int64)
-        for values in ([one.flops for one in work], [one.n_bytes for one in work])
+        for values in (
+            [operator_work.flops for operator_work in work],
+            [operator_work.n_bytes for operator_work in work],
+        )
     )
-    kinds = np.array([one.kind for one in work], object)
+    kinds = np.array([operator_work.kind for operator_work in work], object)
     keys = [Texts.of(column.tolist()) for column in (names, kinds, shapes, types)]
     alike = Groups.of(*(key.numbers() for key in keys), flops, n_bytes, peak, memory)
-    own = alike.first
+    examples = alike.first
     return {
-        **{name: key[own].column() for name, key in zip(_KEY.names, keys, strict=False)},
-        "FLOPs": flops[own], "Bytes": n_bytes[own], "peak": peak[own], "memory": memory[own],
-        **alike.measured(time), "Kernels": alike.total(groups.size[kept]),
+        **{name: key[examples].column() for name, key in zip(_KEY.names, keys, strict=False)},
+        "FLOPs": flops[examples], "Bytes": n_bytes[examples],
+        "peak": peak[examples], "memory": memory[examples],
+        **alike.measured(time), "Kernels": alike.total(groups.size[is_modelled]),
     }  # fmt: skip
 
 
@@ -86,36 +93,36 @@ the pass; and the name and the inputs of the operator."""
 
 def _replayed(trace: Trace, rows: NDArray[np.intp]) -> _Part:
     """Kernels of graphs' replays whose arguments state the operator."""
-    found = replays(trace)
-    if found is None:
+    replayed = replays(trace)
+    if replayed is None:
         return rows[:0], rows[:0], rows[:0], []
-    held = np.isin(found.rows, rows)
-    rows, replay = found.rows[held], found.replay[held]
+    held = np.isin(replayed.rows, rows)
+    rows, replay = replayed.rows[held], replayed.replay[held]
     columns = fields(trace, rows, "operator", *_SAID, "operator call")
     number = columns.pop().whole(ABSENT)
-    known = columns[0].fitting(model_of) & (number != ABSENT)
-    rows, replay = rows[known], replay[known]
-    call = -1 - np.unique(replay * (1 << 32) + number[known], return_inverse=True)[1]
-    at = trace.events.start_ns[found.launch[replay]]
-    return rows, call, at, [column[known] for column in columns]
+    is_modelled = columns[0].fitting(model_of) & (number != ABSENT)
+    rows, replay = rows[is_modelled], replay[is_modelled]
+    call = -1 - np.unique(replay * (1 << 32) + number[is_modelled], return_inverse=True)[1]
+    launch_ns = trace.events.start_ns[replayed.launch[replay]]
+    return rows, call, launch_ns, [column[is_modelled] for column in columns]
 
 
 def _launched(trace: Trace, rows: NDArray[np.intp]) -> _Part:
     """Kernels that operators launched: the innermost one whose work is known."""
     nest, calls = operator_nest(trace), launches(trace)
     modelled = np.append(rows_named(trace, _MODELLED)[nest.rows], True)  # the last: of none
-    at = nest.at(calls.thread, calls.time_ns)
-    while len(out := np.flatnonzero(~modelled[at])):
-        at[out] = nest.parent[at[out]]
+    callers = nest.at(calls.thread, calls.time_ns)
+    while len(out := np.flatnonzero(~modelled[callers])):
+        callers[out] = nest.parent[callers[out]]
     # an operator around a known one does the rest of its work: a bias added, a layout changed
-    outer, up = np.zeros(len(nest.rows) + 1, bool), np.unique(nest.parent[at[at >= 0]])
+    outer, up = np.zeros(len(nest.rows) + 1, bool), np.unique(nest.parent[callers[callers >= 0]])
     while (up >= 0).any():
         outer[up[up >= 0]] = True
         up = np.unique(nest.parent[up[up >= 0]])
-    kept = np.isin(calls.device, rows) & (at >= 0) & ~outer[at]
-    call = nest.rows[at[kept]]
+    is_modelled = np.isin(calls.device, rows) & (callers >= 0) & ~outer[callers]
+    call = nest.rows[callers[is_modelled]]
     columns = [names_of(trace, call), *fields(trace, call, *_SAID)]
-    return calls.device[kept], call.astype(np.int64), trace.events.start_ns[call], columns
+    return calls.device[is_modelled], call.astype(np.int64), trace.events.start_ns[call], columns
 
 
 def _lengths(trace: Trace, time: I64) -> list[Lengths | None]:
@@ -128,8 +135,8 @@ def _lengths(trace: Trace, time: I64) -> list[Lengths | None]:
         return [None] * len(time)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     spans = np.stack((events.start_ns[rows], events.ends(rows)), axis=1)
-    stated = [lengths_of(trace.strings[name]) for name in events.name[rows].tolist()]
-    return [stated[i] if i >= 0 else None for i in holding(spans, time).tolist()]
+    request_lengths = [lengths_of(trace.strings[name]) for name in events.name[rows].tolist()]
+    return [request_lengths[i] if i >= 0 else None for i in holding(spans, time).tolist()]
 
 
 def _peaks(trace: Trace, bits: NDArray[Any]) -> tuple[I64, I64]:
@@ -140,8 +147,8 @@ def _peaks(trace: Trace, bits: NDArray[Any]) -> tuple[I64, I64]:
     if peaks is None:
         return np.full(len(bits), ABSENT), np.full(len(bits), ABSENT)
     of_bits: Mapping[int, float] = {16: peaks.half, 8: peaks.eight}
-    known = [round(1000 * of_bits.get(one, 0)) or ABSENT for one in bits.tolist()]
-    return np.array(known, np.int64), np.full(len(bits), round(1000 * peaks.memory))
+    by_bits = [round(1000 * of_bits.get(n_bits, 0)) or ABSENT for n_bits in bits.tolist()]
+    return np.array(by_bits, np.int64), np.full(len(bits), round(1000 * peaks.memory))
 
 
 def _build(ranked: Ranked) -> Columns:

@@ -86,19 +86,19 @@ def with_derived(
             owners.setdefault((folder, -1), i)
             if capture.rank is not None:
                 owners.setdefault((folder, capture.rank), i)
-    found = list(captures)
+    with_files = list(captures)
     for folder in dict.fromkeys(folder for folder, _ in owners):
         for name in below(ordered, folder):
             relative = inside(name, folder)
             if not is_capture_folder(folder):
                 rank = derived_rank(relative)
             else:  # the files there belong to any
-                own = is_capture_file(relative) and not PROF.match(relative)
-                rank = -1 if own else None
+                is_own = is_capture_file(relative) and not PROF.match(relative)
+                rank = -1 if is_own else None
             owner = None if rank is None else owners.get((folder, rank))
-            if owner is not None and name not in found[owner].known:
-                found[owner] = _with(found[owner], name, relative, issues)
-    return found
+            if owner is not None and name not in with_files[owner].known:
+                with_files[owner] = _with(with_files[owner], name, relative, issues)
+    return with_files
 
 
 def _with(capture: Capture, name: str, relative: str, issues: Issues) -> Capture:
@@ -144,13 +144,13 @@ _AROUND = ("profiler_info", "profiler_metadata.json", "ASCEND_PROFILER_OUTPUT/as
 
 def places(ordered: Sequence[str]) -> list[Place]:
     """Timelines by folder and device; single exports of a folder with a joint one belong to it."""
-    found: dict[tuple[str, int], list[str]] = {}
+    by_folder: dict[tuple[str, int], list[str]] = {}
     for name in ordered:
         if is_timeline(name):
-            found.setdefault((_root(name), single_device(name)), []).append(name)
-    joint = {root for root, device in found if device < 0}
+            by_folder.setdefault((_root(name), single_device(name)), []).append(name)
+    joint = {root for root, device in by_folder if device < 0}
     merged: dict[tuple[str, int], list[str]] = {}
-    for (root, device), names in found.items():
+    for (root, device), names in by_folder.items():
         merged.setdefault((root, -1 if root in joint else device), []).extend(names)
     per_folder = Counter(folder_around(root) for root, _ in merged)
     found_places = []
@@ -192,16 +192,16 @@ class MsprofReader:
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per PROF folder and device."""
         ordered = sorted(names)
-        found = [
+        captures = [
             capture
             for place in places(ordered)
             for capture in _in_folder(source, ordered, place, issues)
         ]
-        found = with_derived(found, ordered, issues)
-        taken = {name for c in found for name in (*c.files, *c.known)}
-        rest = [n for n in ordered if n not in taken and not _OTHERS.fullmatch(n)]
-        found += [capture for name in rest for capture in _lone(source, name)]
-        return with_tables(found, ordered, issues)
+        captures = with_derived(captures, ordered, issues)
+        used = {name for c in captures for name in (*c.files, *c.known)}
+        unused = [n for n in ordered if n not in used and not _OTHERS.fullmatch(n)]
+        captures += [capture for name in unused for capture in _lone(source, name)]
+        return with_tables(captures, ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
@@ -244,11 +244,11 @@ def _add_host(choice: Choice, source: Source, ordered: Sequence[str], root: str)
         for name in below(ordered, root)
         if (match := _HOST_SINGLE.fullmatch(inside(name, root)))
     }
-    whole = any(inside(part.name, root).startswith("timeline/") for part in choice.parts)
+    has_whole = any(inside(part.name, root).startswith("timeline/") for part in choice.parts)
     for name, base in host.items():
         if is_empty(source, name):
             choice.empty.append(name)
-        elif whole or not base.startswith("msprof"):
+        elif has_whole or not base.startswith("msprof"):
             choice.repeated.append(name)
         else:
             choice.parts.append(Part(name))
@@ -320,13 +320,13 @@ def _lone(source: Source, name: str) -> list[Capture]:
 
 def _ranks_within(source: Source, name: str) -> list[int]:
     """All ranks named by the processes of a merged file."""
-    found: set[int] = set()
+    ranks: set[int] = set()
     with source.open(name) as stream:
-        kept = b""
+        tail = b""
         while block := stream.read(1 << 20):
-            found.update(map(int, _RANKED.findall(kept + block)))
-            kept = block[-256:]
-    return sorted(found)
+            ranks.update(map(int, _RANKED.findall(tail + block)))
+            tail = block[-256:]
+    return sorted(ranks)
 
 
 READER = MsprofReader()
@@ -354,15 +354,15 @@ _FIRST_ITERATION = lazy_regex(rb'"Iteration (\d{1,18})"')
 def is_timeline(name: str) -> bool:
     """Whether a file's name is that of an export's timeline."""
     base = PurePosixPath(name).name
-    found = (p.fullmatch(base) for p in (_WHOLE, _SLICE, _STEPS, _SINGLE))
-    return any(match and "csv" not in match.groups() for match in found)
+    matches = (p.fullmatch(base) for p in (_WHOLE, _SLICE, _STEPS, _SINGLE))
+    return any(match and "csv" not in match.groups() for match in matches)
 
 
 def is_step_table(name: str) -> bool:
     """Whether a file's name is that of an export's step trace table."""
     base = PurePosixPath(name).name
-    found = (p.fullmatch(base) for p in (_STEPS, _SINGLE))
-    return base.startswith("step_trace_") and any(m and "csv" in m.groups() for m in found)
+    matches = (p.fullmatch(base) for p in (_STEPS, _SINGLE))
+    return base.startswith("step_trace_") and any(m and "csv" in m.groups() for m in matches)
 
 
 def single_device(name: str) -> int:
@@ -414,13 +414,13 @@ def choose(source: Source, names: Iterable[str]) -> Choice:
 
 
 def _choose_stamped(choice: Choice, names: dict[str, str]) -> None:
-    whole = {n: m[1] for n, base in names.items() if (m := _WHOLE.fullmatch(base))}
+    whole_exports = {n: m[1] for n, base in names.items() if (m := _WHOLE.fullmatch(base))}
     slices = {n: (m[2], int(m[1])) for n, base in names.items() if (m := _SLICE.fullmatch(base))}
     steps = {n: m for n, base in names.items() if (m := _STEPS.fullmatch(base))}
     run = last_run(slices)
-    newest = max(whole.values(), default="")
-    if whole and newest >= max((slices[n][0] for n in run), default=""):
-        events = [n for n, stamp in whole.items() if stamp == newest]
+    newest = max(whole_exports.values(), default="")
+    if whole_exports and newest >= max((slices[n][0] for n in run), default=""):
+        events = [n for n, stamp in whole_exports.items() if stamp == newest]
     else:
         events = run
         numbers = [-1, *(slices[n][1] for n in run)]  # ascending; the gaps may be large
@@ -428,14 +428,14 @@ def _choose_stamped(choice: Choice, names: dict[str, str]) -> None:
         choice.missing += [f"msprof_slice_{a}" + (f" to {b}" if b > a else "") for a, b in gaps]
     for kind, role in (("json", Role.STEPS), ("csv", Role.STEP_TABLE)):
         of_kind = {n: m[1] for n, m in steps.items() if m[2] == kind}
-        last = sorted(n for n, stamp in of_kind.items() if stamp == max(of_kind.values()))
+        newest_steps = sorted(n for n, stamp in of_kind.items() if stamp == max(of_kind.values()))
         if role is Role.STEPS:
-            choice.parts += [Part(n, role, EVERY_GRAPH) for n in last]
+            choice.parts += [Part(n, role, EVERY_GRAPH) for n in newest_steps]
         else:
-            choice.tables += last
+            choice.tables += newest_steps
     choice.parts += [Part(n) for n in events]
-    kept = {p.name for p in choice.parts} | set(choice.tables)
-    choice.superseded += [n for n in names if n not in kept]
+    chosen = {p.name for p in choice.parts} | set(choice.tables)
+    choice.superseded += [n for n in names if n not in chosen]
 
 
 def _choose_single(choice: Choice, source: Source, names: dict[str, str]) -> None:
@@ -458,12 +458,12 @@ def _choose_single(choice: Choice, source: Source, names: dict[str, str]) -> Non
             if key in files.get(kind, {}):
                 window = f"model {key[0]} iteration {key[1]}"
                 choice.parts.append(Part(files[kind][key], graph=_graph(key[0]), window=window))
-    whole = files.get("msprof", {})
+    whole_exports = files.get("msprof", {})
     for model, iteration in iterations:
-        if whole and (model, iteration) not in whole:
+        if whole_exports and (model, iteration) not in whole_exports:
             choice.missing.append(f"msprof_*_{model}_{iteration}.json")
-    kept = {p.name for p in choice.parts} | {*choice.tables, *choice.superseded}
-    choice.repeated += [n for n in names if n not in kept]
+    chosen = {p.name for p in choice.parts} | {*choice.tables, *choice.superseded}
+    choice.repeated += [n for n in names if n not in chosen]
     choice.single = True
 
 

@@ -57,12 +57,12 @@ class TraceViewReader:
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per folder."""
         ordered = sorted(names)
-        found: list[Capture] = []
+        captures: list[Capture] = []
         for name in ordered:
             if PurePosixPath(name).name in _NAMES:
                 root = capture_folder(name, ("ASCEND_PROFILER_OUTPUT",))
-                found += self._capture(source, ordered, root, name, issues)
-        return with_tables(found, ordered, issues)
+                captures += self._capture(source, ordered, root, name, issues)
+        return with_tables(captures, ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""

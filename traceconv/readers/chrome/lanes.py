@@ -56,14 +56,14 @@ class Copied:
         self._names: Names | None = None
 
     def __call__(self, lane: Lane) -> Placed | Skipped | None:
-        own = self._prefix.match(lane.process)
-        if own is None:
+        prefix = self._prefix.match(lane.process)
+        if prefix is None:
             return None
         if self._names is None:
-            found = {p: self._prefix.match(n) for p, n in lane.names.processes.items()}
-            plain = {pid: one.string[one.end() :] for pid, one in found.items() if one}
+            prefixes = {p: self._prefix.match(n) for p, n in lane.names.processes.items()}
+            plain = {pid: match.string[match.end() :] for pid, match in prefixes.items() if match}
             self._names = replace(lane.names, processes=plain)
-        process = lane.process[own.end() :]
+        process = lane.process[prefix.end() :]
         return self._place(replace(lane, process=process, names=self._names))
 
 
@@ -91,9 +91,9 @@ def by_title(build: TraceBuilder) -> Callable[[Lane], Placed | Skipped | None]:
     default, ascend = DefaultPlacement(build.comm_words), Classifier()
 
     def place(lane: Lane) -> Placed | Skipped | None:
-        known = any(_ASCEND.fullmatch(name) for name in lane.names.processes.values())
-        if known:
+        is_ascend = any(_ASCEND.fullmatch(name) for name in lane.names.processes.values())
+        if is_ascend:
             build.hints.vendor = "ascend"
-        return ascend(lane) if known else default(lane)
+        return ascend(lane) if is_ascend else default(lane)
 
     return place

@@ -47,17 +47,17 @@ def processes(source: Source, name: str, head: bytes) -> list[Process]:
     """The host processes of a file, in order; empty if it is not of unitrace."""
     if not _HOST.search(head):
         return []
-    found: list[tuple[int, tuple[bytes | None, ...]]] = []
+    hosts: list[tuple[int, tuple[bytes | None, ...]]] = []
     held, before = b"", 0
     with suppress(SourceError), source.open(name) as stream:  # what precedes a break is there
         for piece in pieces(stream):
             held += piece
             for match in _HOST.finditer(held):
-                if not found or match.groups() != found[-1][1]:
-                    found.append((before + match.start(), match.groups()))
+                if not hosts or match.groups() != hosts[-1][1]:
+                    hosts.append((before + match.start(), match.groups()))
             before += max(len(held) - _LONGEST, 0)
             held = held[-_LONGEST:]
-    starts = [0, *(start for start, _ in found[1:])]
+    starts = [0, *(start for start, _ in hosts[1:])]
     return [
         Process(
             int(rank) if rank is not None else None,
@@ -66,7 +66,7 @@ def processes(source: Source, name: str, head: bytes) -> list[Process]:
             start,
             end,
         )
-        for (_, (pid, rank, host)), start, end in zip(found, starts, [*starts[1:], -1], strict=True)
+        for (_, (pid, rank, host)), start, end in zip(hosts, starts, [*starts[1:], -1], strict=True)
     ]
 
 
@@ -102,22 +102,25 @@ class _Events:
         self._held = b""
 
     def _read(self, start: int, end: int) -> Iterator[bytes]:
-        at = 0
+        position = 0
         if start:
             yield b'{"traceEvents": ['
         for piece in pieces(self._stream):
-            first, last = max(start - at, 0), len(piece) if end < 0 else max(end - at, 0)
-            yield piece[first:last]
-            at += len(piece)
-            if 0 <= end <= at:
+            begin, stop = (
+                max(start - position, 0),
+                len(piece) if end < 0 else max(end - position, 0),
+            )
+            yield piece[begin:stop]
+            position += len(piece)
+            if 0 <= end <= position:
                 yield b"]}"
                 return
 
     def read(self, n: int) -> bytes:
         while len(self._held) < n and (text := next(self._texts, None)) is not None:
             self._held += text
-        taken, self._held = self._held[:n], self._held[n:]
-        return taken
+        text_read, self._held = self._held[:n], self._held[n:]
+        return text_read
 
     def ahead(self, size: int) -> Iterator[bytes]:
         while text := self.read(size):

@@ -110,33 +110,39 @@ def objects(data: Any, start: I64, size: I64, ends: I64, texts: Texts) -> Object
     names, strings = texts.names, texts.strings
     if compiled is None:
         odd = np.arange(len(ends))
-        made, length = b"", np.zeros(len(ends), np.int32)
+        compiled_text, length = b"", np.zeros(len(ends), np.int32)
     else:
-        made, lengths, odds = compiled.annotations(
+        compiled_text, lengths, odds = compiled.annotations(
             *(data, start, size, np.ascontiguousarray(ends)),
             *(names.listed, names.others, strings.listed, strings.others),
         )
         length = np.frombuffer(lengths, np.int32)
         odd = np.flatnonzero(np.frombuffer(odds, np.uint8))
     if not len(odd):
-        return Objects(made, length)
-    one = _Reader(texts)
-    parts, at = [], 0
+        return Objects(compiled_text, length)
+    reader = _Reader(texts)
+    parts, copied = [], 0
     length = length.copy()
     before = np.concatenate(([0], np.cumsum(length, dtype=np.int64)))
     undefined = []
     for row in odd.tolist():
-        first = int(ends[row - 1]) if row else 0
-        own = slice(first, int(ends[row]))
-        spans = zip(start[own].tolist(), size[own].tolist(), strict=True)
-        one.undefined = False
-        text = one.row([bytes(data[a : a + n]) for a, n in spans])
-        if one.undefined:
+        begin = int(ends[row - 1]) if row else 0
+        of_row = slice(begin, int(ends[row]))
+        spans = zip(start[of_row].tolist(), size[of_row].tolist(), strict=True)
+        reader.undefined = False
+        text = reader.row([bytes(data[a : a + n]) for a, n in spans])
+        if reader.undefined:
             undefined.append(row)
-        parts += [made[at : int(before[row])], text]
-        at = int(before[row])
+        parts += [compiled_text[copied : int(before[row])], text]
+        copied = int(before[row])
         length[row] = len(text)
-    return Objects(b"".join([*parts, made[at:]]), length, undefined, one.replaced, one.protos)
+    return Objects(
+        b"".join([*parts, compiled_text[copied:]]),
+        length,
+        undefined,
+        reader.replaced,
+        reader.protos,
+    )
 
 
 class _Reader:
@@ -155,32 +161,32 @@ class _Reader:
 
     def row(self, annotations: Sequence[bytes]) -> bytes:
         """The object of one row."""
-        found = []
-        for one in annotations:
-            if one not in self._known:
+        members = []
+        for annotation in annotations:
+            if annotation not in self._known:
                 counts = self.undefined, self.replaced, self.protos
-                text = self._annotation(whole_fields(one), True, 0)
+                text = self._annotation(whole_fields(annotation), True, 0)
                 if counts != (
                     self.undefined,
                     self.replaced,
                     self.protos,
                 ):  # has to be counted every time
-                    found.append(text)
+                    members.append(text)
                     continue
-                self._known[one] = text
-            found.append(self._known[one])
-        return b"{" + b",".join(filter(None, found)) + b"}"
+                self._known[annotation] = text
+            members.append(self._known[annotation])
+        return b"{" + b",".join(filter(None, members)) + b"}"
 
-    def _annotation(self, found: list[Field], named: bool, depth: int) -> bytes | None:
-        last = {n: v for n, _, v in found}
-        key = self._key(last) if named else b""
-        value = None if key is None else self._value(found, last, depth)
+    def _annotation(self, fields_read: list[Field], has_key: bool, depth: int) -> bytes | None:
+        by_number = {n: v for n, _, v in fields_read}
+        key = self._key(by_number) if has_key else b""
+        value = None if key is None else self._value(fields_read, by_number, depth)
         return None if key is None or value is None else key + value
 
-    def _key(self, last: dict[int, Value]) -> bytes | None:
-        if iid := number(last.get(DebugAnnotation.NAME_IID, 0)):
+    def _key(self, by_number: dict[int, Value]) -> bytes | None:
+        if iid := number(by_number.get(DebugAnnotation.NAME_IID, 0)):
             return self._interned(self._texts.names, iid)
-        name = last.get(DebugAnnotation.NAME)
+        name = by_number.get(DebugAnnotation.NAME)
         return self.quoted(name) + b":" if isinstance(name, bytes) else None
 
     def _interned(self, table: Table, iid: int) -> bytes | None:
@@ -194,55 +200,57 @@ class _Reader:
         self.replaced += "\ufffd" in text and text.encode() != raw
         return quoted(text)
 
-    def _value(self, found: list[Field], last: dict[int, Value], depth: int) -> bytes | None:
+    def _value(
+        self, fields_read: list[Field], by_number: dict[int, Value], depth: int
+    ) -> bytes | None:
         for kind, brackets in ((11, b"{%b}"), (12, b"[%b]")):
-            if kind in last:
-                return brackets % self._nested(found, kind, depth)
-        if 8 in last and not _SCALARS & last.keys():
-            return self._old(whole_fields(last[8]), depth)
-        own = last.get(OWN_FIELD)
+            if kind in by_number:
+                return brackets % self._nested(fields_read, kind, depth)
+        if 8 in by_number and not _SCALARS & by_number.keys():
+            return self._old(whole_fields(by_number[8]), depth)
+        own_text = by_number.get(OWN_FIELD)
         for kind in _ORDER:
-            if kind in last:
-                return self._scalar(kind, last[kind], own)
-        self.protos += _PROTO_VALUE in last
+            if kind in by_number:
+                return self._scalar(kind, by_number[kind], own_text)
+        self.protos += _PROTO_VALUE in by_number
         return None
 
-    def _nested(self, found: list[Field], kind: int, depth: int) -> bytes:
+    def _nested(self, fields_read: list[Field], kind: int, depth: int) -> bytes:
         if depth >= MOST_NESTED:
             return b""
         inner = (
             self._annotation(whole_fields(value), kind == DebugAnnotation.DICT_ENTRIES, depth + 1)
-            for n, _, value in found
+            for n, _, value in fields_read
             if n == kind and isinstance(value, bytes)
         )
         return b",".join(filter(None, inner))
 
-    def _scalar(self, kind: int, value: Value, own: Value | None) -> bytes | None:
+    def _scalar(self, kind: int, value: Value, own_text: Value | None) -> bytes | None:
         if kind == DebugAnnotation.DOUBLE_VALUE:
-            return real(double(value), own if isinstance(own, int) else None)
+            return real(double(value), own_text if isinstance(own_text, int) else None)
         if kind == DebugAnnotation.STRING_VALUE:
-            stated = _stated(own) if isinstance(own, bytes) else None
-            return self.quoted(message(value)) if stated is None else stated
+            json_text = _json_text(own_text) if isinstance(own_text, bytes) else None
+            return self.quoted(message(value)) if json_text is None else json_text
         if kind == DebugAnnotation.STRING_VALUE_IID:
             return self._interned(self._texts.strings, number(value))
         if kind == DebugAnnotation.LEGACY_JSON_VALUE:
-            stated = _stated(message(value))
-            return self.quoted(message(value)) if stated is None else stated
+            json_text = _json_text(message(value))
+            return self.quoted(message(value)) if json_text is None else json_text
         return _PLAIN[kind](value)
 
-    def _old(self, found: list[Field], depth: int) -> bytes | None:
+    def _old(self, fields_read: list[Field], depth: int) -> bytes | None:
         """A NestedValue, as SDKs of 2020 wrote: keys and values of a dictionary, or an array."""
         if depth >= MOST_NESTED:
             return None
-        of = {n: v for n, _, v in found}
-        keys = [self.quoted(message(v)) for n, _, v in found if n == 2]
-        values = [self._old(whole_fields(v), depth + 1) for n, _, v in found if n in (3, 4)]
+        by_number = {n: v for n, _, v in fields_read}
+        keys = [self.quoted(message(v)) for n, _, v in fields_read if n == 2]
+        values = [self._old(whole_fields(v), depth + 1) for n, _, v in fields_read if n in (3, 4)]
         if keys:
             pairs = zip(keys, values, strict=False)
             return b"{" + b",".join(k + b":" + v for k, v in pairs if v is not None) + b"}"
-        if values or number(of.get(1, 0)) in (1, 2):
+        if values or number(by_number.get(1, 0)) in (1, 2):
             return b"[" + b",".join(v for v in values if v is not None) + b"]"
-        for kind, value in of.items():
+        for kind, value in by_number.items():
             if kind in _OLD:
                 return self.quoted(message(value)) if kind == 8 else _OLD[kind](value)
         return None
@@ -259,7 +267,7 @@ def real(value: float, decimals: int | None = None) -> bytes:
     return repr(value).encode()
 
 
-def _stated(text: bytes) -> bytes | None:
+def _json_text(text: bytes) -> bytes | None:
     """JSON text as it is; None for other text."""
     try:
         json.loads(text.decode())
@@ -275,10 +283,10 @@ def interned_text(raw: bytes, own: Value | None, name: bool = False) -> bytes:
         own:  what a file of ours says of it.
         name: it is a key, so a string.
     """
-    stated = _stated(own) if isinstance(own, bytes) else None
-    if stated is not None and name and not stated.startswith(b'"'):
-        stated = None
-    return quoted(raw.decode("utf-8", "replace")) if stated is None else stated
+    json_text = _json_text(own) if isinstance(own, bytes) else None
+    if json_text is not None and name and not json_text.startswith(b'"'):
+        json_text = None
+    return quoted(raw.decode("utf-8", "replace")) if json_text is None else json_text
 
 
 _ORDER = (

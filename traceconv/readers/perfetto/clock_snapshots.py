@@ -108,8 +108,8 @@ class Clocks:
         for source, target, group in path:
             stamps = np.array([_wrapped(n) for n in group[source]], np.int64)
             onto = np.array([_wrapped(n) for n in group[target]], np.int64)
-            at = np.maximum(np.searchsorted(stamps, ns + moved, "right") - 1, 0)
-            moved += (onto - stamps)[at]
+            latest = np.maximum(np.searchsorted(stamps, ns + moved, "right") - 1, 0)
+            moved += (onto - stamps)[latest]
         return ns + moved
 
     @property
@@ -124,7 +124,7 @@ class Clocks:
     def path(self, source: ClockKey, target: ClockKey) -> list[Step]:
         """The shortest chain between two clocks; empty if they are not connected."""
         pending: deque[tuple[ClockKey, list[Step]]] = deque([(source, [])])
-        seen = {source}
+        visited = {source}
         while pending:
             clock, path = pending.popleft()
             if len(path) >= MAX_HOPS or clock in self._unordered:
@@ -132,9 +132,9 @@ class Clocks:
             for group in (g for g in self._groups.values() if clock in g):
                 if target in group and target != clock:
                     return [*path, (clock, target, group)]
-                for other in group.keys() - seen:
-                    seen.add(other)
-                    pending.append((other, [*path, (clock, other, group)]))
+                for neighbour in group.keys() - visited:
+                    visited.add(neighbour)
+                    pending.append((neighbour, [*path, (clock, neighbour, group)]))
         return []
 
     def _check(self, reading: Reading, earlier: list[int]) -> None:

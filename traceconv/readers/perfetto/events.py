@@ -140,13 +140,13 @@ class _Block:
         self._state = timed.state[rows]
         self._states = timed.states
         used = np.unique(self._state).tolist()
-        self._used: list[tuple[int, State]] = [(one, timed.states[one]) for one in used]
+        self._used: list[tuple[int, State]] = [(code, timed.states[code]) for code in used]
         self._ns, self._timed_rows = timed.ns[rows].copy(), timed.timed[rows].copy()
         kind = self._event.integer(TrackEvent.TYPE)
         self._kind = np.where((kind >= SLICE_BEGIN) & (kind <= STATE), kind, DROPPED).astype(
             np.int8
         )
-        self._generation = self._of_state([one.generation.number for _, one in self._used])
+        self._generation = self._of_state([state.generation.number for _, state in self._used])
         self._lengths: dict[int, int] = {}  # ns, by row
         self._ends: list[legacy.FlowEnd] = []
         self._sampled: list[tuple[I64, I32, F64]] = []  # rows, lanes, values
@@ -158,25 +158,27 @@ class _Block:
         old = event.has(TrackEvent.LEGACY_EVENT)
         self._judge("P09-legacy", np.flatnonzero(old))
         self._stamps()
-        for at in np.flatnonzero(old).tolist():
-            self._legacy(at, lane, name, category)
+        for i in np.flatnonzero(old).tolist():
+            self._legacy(i, lane, name, category)
         self._refuse(old)
         self._counters(lane)
-        kept = (self._kind != DROPPED) & (self._kind != COUNTER)
-        rows = np.flatnonzero(kept)
+        is_row = (self._kind != DROPPED) & (self._kind != COUNTER)
+        rows = np.flatnonzero(is_row)
         mark = np.full(n, -1, np.int64)
         mark[rows] = np.arange(self._into.count, self._into.count + len(rows))
         args = self._arguments(rows, mark)
         self._into.add(
             self._ns[rows], self._kind[rows], lane[rows], name[rows], category[rows], args
         )
-        for at, dur in self._lengths.items():
-            self._into.last(int(mark[at]), dur)
+        for i, dur in self._lengths.items():
+            self._into.last(int(mark[i]), dur)
         self._links(rows, mark)
-        more = rows[(event.rest[rows] & OTHERS) > 0]
-        found = {n for at in more[:_LOOKED_AT].tolist() for n, _, _ in self._fields(at)}
-        unread = (UNREAD.get(n, f"field {n}") for n in sorted(found.difference(FIELDS)))
-        self._build.skip("perfetto-field-unread", ", ".join(unread), len(more))
+        with_others = rows[(event.rest[rows] & OTHERS) > 0]
+        field_numbers = {
+            n for i in with_others[:_LOOKED_AT].tolist() for n, _, _ in self._fields(i)
+        }
+        unread = (UNREAD.get(n, f"field {n}") for n in sorted(field_numbers.difference(FIELDS)))
+        self._build.skip("perfetto-field-unread", ", ".join(unread), len(with_others))
 
     # -- what holds for rows ---------------------------------------------------------------------
 
@@ -185,23 +187,25 @@ class _Block:
         if len(values) == 1:
             return np.full(len(self._rows), values[0])
         used = np.array([number_ for number_, _ in self._used])
-        found: NDArray[Any] = np.array(values)[np.searchsorted(used, self._state)]
-        return found
+        of_events: NDArray[Any] = np.array(values)[np.searchsorted(used, self._state)]
+        return of_events
 
-    def _where(self, at: int) -> str:
-        return self._timed.packets.where(int(self._rows[at]))
+    def _where(self, i: int) -> str:
+        return self._timed.packets.where(int(self._rows[i]))
 
     def _lanes(self) -> I32:
         lanes = self._into.lanes
-        lane = self._of_state([lanes.number(one.key) for _, one in self._used]).astype(np.int32)
-        named = self._event.has(TrackEvent.TRACK_UUID)
+        lane = self._of_state([lanes.number(state.key) for _, state in self._used]).astype(np.int32)
+        has_uuid = self._event.has(TrackEvent.TRACK_UUID)
         uuid = self._event.integer(TrackEvent.TRACK_UUID)
-        machines = {one.machine for _, one in self._used}
+        machines = {state.machine for _, state in self._used}
         for machine in machines:
-            own = named
+            of_machine = has_uuid
             if len(machines) > 1:
-                own = named & (self._of_state([one.machine for _, one in self._used]) == machine)
-            lane[own] = lanes.tracks(machine, uuid[own])
+                of_machine = has_uuid & (
+                    self._of_state([state.machine for _, state in self._used]) == machine
+                )
+            lane[of_machine] = lanes.tracks(machine, uuid[of_machine])
         return lane
 
     def _names(self) -> I32:
@@ -209,10 +213,10 @@ class _Block:
         iid = event.integer(TrackEvent.NAME_IID)
         referred = iid != 0
         name[referred] = self._into.names.referred(self._generation[referred], iid[referred])
-        stated = event.is_bytes(TrackEvent.NAME) & ~referred
-        if stated.any():
+        has_text = event.is_bytes(TrackEvent.NAME) & ~referred
+        if has_text.any():
             start, size = event.spans(TrackEvent.NAME)
-            name[stated] = self._into.names.stated(self._data, start[stated], size[stated])
+            name[has_text] = self._into.names.stated(self._data, start[has_text], size[has_text])
         return name
 
     def _categories(self) -> I32:
@@ -220,95 +224,97 @@ class _Block:
         iid = event.integer(TrackEvent.CATEGORY_IIDS)
         referred, table = iid != 0, self._into.categories
         category[referred] = table.referred(self._generation[referred], iid[referred])
-        stated = event.is_bytes(TrackEvent.CATEGORIES)
-        several = stated | event.is_bytes(TrackEvent.CATEGORY_IIDS)
+        has_text = event.is_bytes(TrackEvent.CATEGORIES)
+        several = has_text | event.is_bytes(TrackEvent.CATEGORY_IIDS)
         several |= ((event.rest & REPEATED) > 0) & event.has(TrackEvent.CATEGORY_IIDS)
-        for at in np.flatnonzero(several).tolist():
-            category[at] = table.one(self._joined_category(at))
+        for i in np.flatnonzero(several).tolist():
+            category[i] = table.one(self._category_text(i))
         return category
 
-    def _joined_category(self, at: int) -> bytes:
+    def _category_text(self, i: int) -> bytes:
         """Several categories of an event; those that are not defined are left out."""
-        found = self._fields(at)
-        state = self._states[int(self._state[at])]
+        event_fields = self._fields(i)
+        state = self._states[int(self._state[i])]
         texts = [
             state.generation.text(InternedData.EVENT_CATEGORIES, iid) or b""
-            for iid in integers(found, TrackEvent.CATEGORY_IIDS)
+            for iid in integers(event_fields, TrackEvent.CATEGORY_IIDS)
         ]
-        texts += [message(v) for n, _, v in found if n == TrackEvent.CATEGORIES]
+        texts += [message(v) for n, _, v in event_fields if n == TrackEvent.CATEGORIES]
         return b",".join(filter(None, texts))
 
-    def _fields(self, at: int) -> list[Any]:
-        start, size = int(self._start[at]), int(self._size[at])
+    def _fields(self, i: int) -> list[Any]:
+        start, size = int(self._start[i]), int(self._size[i])
         return whole_fields(bytes(self._data[start : start + size]))
 
     def _stamps(self) -> None:
         """Times that are in events themselves, on the monotonic clock."""
         event, clocks = self._event, self._into.sequences.clocks
-        own = event.has(TrackEvent.TIMESTAMP_DELTA_US) | event.has(TrackEvent.TIMESTAMP_ABSOLUTE_US)
-        delta = event.integer(TrackEvent.TIMESTAMP_DELTA_US).tolist() if own.any() else []
-        for at in np.flatnonzero(own).tolist():
-            state = self._states[int(self._state[at])]
-            if event.has(TrackEvent.TIMESTAMP_DELTA_US)[at]:
+        has_stamp = event.has(TrackEvent.TIMESTAMP_DELTA_US) | event.has(
+            TrackEvent.TIMESTAMP_ABSOLUTE_US
+        )
+        delta = event.integer(TrackEvent.TIMESTAMP_DELTA_US).tolist() if has_stamp.any() else []
+        for i in np.flatnonzero(has_stamp).tolist():
+            state = self._states[int(self._state[i])]
+            if event.has(TrackEvent.TIMESTAMP_DELTA_US)[i]:
                 us = self._into.sequences.advanced(
-                    state, ThreadDescriptor.REFERENCE_TIMESTAMP_US, delta[at]
+                    state, ThreadDescriptor.REFERENCE_TIMESTAMP_US, delta[i]
                 )
                 if us is None:
-                    self._timed_rows[at] = False
+                    self._timed_rows[i] = False
                     continue
                 ns = us * 1000
             else:
-                ns = int(event.integer(TrackEvent.TIMESTAMP_ABSOLUTE_US)[at]) * 1000
-            self._timed_rows[at] = -(2**63) <= ns < 2**63
-            if self._timed_rows[at]:
+                ns = int(event.integer(TrackEvent.TIMESTAMP_ABSOLUTE_US)[i]) * 1000
+            self._timed_rows[i] = -(2**63) <= ns < 2**63
+            if self._timed_rows[i]:
                 converted = clocks.convert(MONOTONIC, np.array([ns]))
-                self._ns[at] = ns if converted is None else converted[0]
+                self._ns[i] = ns if converted is None else converted[0]
 
     # -- events of Chrome ------------------------------------------------------------------------
 
-    def _legacy(self, at: int, lane: I32, name: I32, category: I32) -> None:
-        found = legacy.read(
-            self._fields(at),
-            self._states[int(self._state[at])],
+    def _legacy(self, i: int, lane: I32, name: I32, category: I32) -> None:
+        old = legacy.read(
+            self._fields(i),
+            self._states[int(self._state[i])],
             self._into.sequences.descriptors,
-            int(self._kind[at]),
+            int(self._kind[i]),
         )
-        if isinstance(found, str):
-            if self._kind[at] == DROPPED:
-                self._build.skip(found, self._where(at))
+        if isinstance(old, str):
+            if self._kind[i] == DROPPED:
+                self._build.skip(old, self._where(i))
             return
-        if found.name_iid and name[at] < 0:
-            gen = np.array([self._generation[at]])
-            name[at] = self._into.names.referred(gen, np.array([found.name_iid], np.int64))[0]
-        if found.kind is not None:
-            self._kind[at] = COMPLETE if found.dur_ns >= 0 else found.kind
-        if found.dur_ns >= 0:
-            self._lengths[at] = found.dur_ns
-        key = found.key
+        if old.name_iid and name[i] < 0:
+            gen = np.array([self._generation[i]])
+            name[i] = self._into.names.referred(gen, np.array([old.name_iid], np.int64))[0]
+        if old.kind is not None:
+            self._kind[i] = COMPLETE if old.dur_ns >= 0 else old.kind
+        if old.dur_ns >= 0:
+            self._lengths[i] = old.dur_ns
+        key = old.key
         if key is not None:
             if key[0] == "async":
-                scope = int(name[at]) if found.by_name else int(category[at])
-                key = (*key, found.by_name, scope)
-            lane[at] = self._into.lanes.number(key)
-        if found.flow is not None:
-            flow, act = found.flow
-            if found.kind in _FLOW_KINDS:  # one id is another flow under another name
-                flow = (flow, int(category[at]), int(name[at]))
-            self._ends.append(legacy.FlowEnd(at, flow, act))
+                scope = int(name[i]) if old.by_name else int(category[i])
+                key = (*key, old.by_name, scope)
+            lane[i] = self._into.lanes.number(key)
+        if old.flow is not None:
+            flow, act = old.flow
+            if old.kind in _FLOW_KINDS:  # one id is another flow under another name
+                flow = (flow, int(category[i]), int(name[i]))
+            self._ends.append(legacy.FlowEnd(i, flow, act))
 
     # -- what cannot be used ----------------------------------------------------------------------
 
     def _refuse(self, old: Mask) -> None:
         """Book the events that cannot be used, and drop them."""
         columns_ = self._timed.packets.columns
-        named = columns_.has(TracePacket.TRUSTED_PACKET_SEQUENCE_ID)[self._rows]
+        has_sequence = columns_.has(TracePacket.TRUSTED_PACKET_SEQUENCE_ID)[self._rows]
         damaged = (self._event.rest & DAMAGED) > 0
-        unknown = (self._kind == DROPPED) & ~damaged & named
-        usable = named & ~damaged
+        unknown = (self._kind == DROPPED) & ~damaged & has_sequence
+        usable = has_sequence & ~damaged
         timed = self._timed_rows
         for rule, code, lost in (
             ("P01-message", "malformed-record", damaged),
-            ("P02-event", "state-lost", ~named & ~damaged),
+            ("P02-event", "state-lost", ~has_sequence & ~damaged),
             ("P06-timestamp", "bad-time", usable & ~timed),
             ("P07-negative", "bad-time", usable & timed & (self._ns < 0)),
         ):
@@ -318,16 +324,16 @@ class _Block:
             if self._states[int(self._state[row])].track is None:
                 self._fault("P18-counter", self._where(row))
         strange = unknown & ~old & (self._event.integer(TrackEvent.TYPE) != COUNTER)
-        at = np.flatnonzero(strange & ~self._event.has(TrackEvent.EXTRA_COUNTER_VALUES))
-        if len(at):
-            self._judge("P09-type", at)
-            self._build.skip("unknown-phase", self._where(int(at[0])), len(at))
+        untyped = np.flatnonzero(strange & ~self._event.has(TrackEvent.EXTRA_COUNTER_VALUES))
+        if len(untyped):
+            self._judge("P09-type", untyped)
+            self._build.skip("unknown-phase", self._where(int(untyped[0])), len(untyped))
 
     def _judge(self, rule: str, rows: I64) -> None:
         """Report events that break a rule, with the places of the first few."""
         if self._fault is not unjudged:
-            for at in rows[:_PLACES].tolist():
-                self._fault(rule, self._where(at))
+            for i in rows[:_PLACES].tolist():
+                self._fault(rule, self._where(i))
             self._fault(rule, "", max(len(rows) - _PLACES, 0))
 
     def _drop(self, rule: str, code: str, lost: Mask) -> None:
@@ -336,13 +342,13 @@ class _Block:
             return
         where, kinds = self._where(int(rows[0])), self._kind[rows]
         self._judge(rule, rows)
-        for kind, what in ((SLICE_BEGIN, "slice"), (COMPLETE, "slice"), (STATE, "slice"),
+        for kind, kind_name in ((SLICE_BEGIN, "slice"), (COMPLETE, "slice"), (STATE, "slice"),
                            (INSTANT, "instant"), (COUNTER, "counter")):  # fmt: skip
             count = int((kinds == kind).sum())
-            self._build.seen(what, count)
-            self._build.skip(code, where, count, what)
-        rest = int(np.isin(kinds, (DROPPED, SLICE_END, *_FLOW_KINDS)).sum())
-        self._build.skip(code, where, rest)
+            self._build.seen(kind_name, count)
+            self._build.skip(code, where, count, kind_name)
+        n_others = int(np.isin(kinds, (DROPPED, SLICE_END, *_FLOW_KINDS)).sum())
+        self._build.skip(code, where, n_others)
         self._kind[rows] = DROPPED
 
     # -- counters ----------------------------------------------------------------------------------
@@ -350,24 +356,24 @@ class _Block:
     def _counters(self, lane: I32) -> None:
         """Add all samples, in the order of the file."""
         event = self._event
-        own = self._kind == COUNTER
+        is_counter = self._kind == COUNTER
         exact = event.has(TrackEvent.COUNTER_VALUE)
         valued = exact | event.has(TrackEvent.DOUBLE_COUNTER_VALUE)
-        self._drop("P18-counter", "counter-not-numeric", own & ~valued)
-        rows = np.flatnonzero(own & valued)
+        self._drop("P18-counter", "counter-not-numeric", is_counter & ~valued)
+        rows = np.flatnonzero(is_counter & valued)
         value = event.double(TrackEvent.DOUBLE_COUNTER_VALUE)
-        whole = event.integer(TrackEvent.COUNTER_VALUE).astype(np.float64)
-        self._sampled = [(rows, lane[rows], np.where(exact, whole, value)[rows])]
+        integer_values = event.integer(TrackEvent.COUNTER_VALUE).astype(np.float64)
+        self._sampled = [(rows, lane[rows], np.where(exact, integer_values, value)[rows])]
         usable = self._timed_rows & (self._ns >= 0)
         extra = event.has(TrackEvent.EXTRA_COUNTER_VALUES)
         extra |= event.has(TrackEvent.EXTRA_DOUBLE_COUNTER_VALUES)
-        for at in np.flatnonzero(extra & usable).tolist():
-            self._extra(at)
+        for i in np.flatnonzero(extra & usable).tolist():
+            self._extra(i)
         of_thread = np.zeros(len(self._rows), bool)
         for delta, absolute, *_ in _OF_THREADS:
             of_thread |= event.has(delta) | event.has(absolute)
-        for at in np.flatnonzero(of_thread & usable).tolist():
-            self._of_thread(at)
+        for i in np.flatnonzero(of_thread & usable).tolist():
+            self._of_thread(i)
         rows, lanes, values = (np.concatenate(c) for c in zip(*self._sampled, strict=True))
         if len(rows):
             order = np.argsort(rows, kind="stable")
@@ -375,92 +381,103 @@ class _Block:
             generation = self._generation[rows].astype(np.int32)
             self._into.sample(self._ns[rows], lanes[order], values[order], generation)
 
-    def _sample(self, at: int, keys: list[Key], values: NDArray[Any]) -> None:
+    def _sample(self, i: int, keys: list[Key], values: NDArray[Any]) -> None:
         """Add samples of an event, one per key."""
         lane = np.array([self._into.lanes.number(key) for key in keys], np.int32)
-        self._sampled.append((np.full(len(keys), at), lane, values.astype(np.float64)))
+        self._sampled.append((np.full(len(keys), i), lane, values.astype(np.float64)))
 
-    def _of_thread(self, at: int) -> None:
+    def _of_thread(self, i: int) -> None:
         """The time and the instructions of its thread, as events had them before counters."""
-        state = self._states[int(self._state[at])]
-        last = {n: v for n, _, v in self._fields(at)}
+        state = self._states[int(self._state[i])]
+        by_number = {n: v for n, _, v in self._fields(i)}
         for delta, absolute, reference, name, factor in _OF_THREADS:
-            value = signed(last[absolute]) if absolute in last else None
-            if delta in last:
-                value = self._into.sequences.advanced(state, reference, signed(last[delta]))
+            value = signed(by_number[absolute]) if absolute in by_number else None
+            if delta in by_number:
+                value = self._into.sequences.advanced(state, reference, signed(by_number[delta]))
             if value is not None and state.thread is not None:
                 key = ("counter", state.machine, name, *state.thread)
-                self._sample(at, [key], np.array([float(value * factor)]))
+                self._sample(i, [key], np.array([float(value * factor)]))
 
-    def _extra(self, at: int) -> None:
+    def _extra(self, i: int) -> None:
         """The further counters of an event."""
-        found, state = self._fields(at), self._states[int(self._state[at])]
-        whole = np.array(integers(found, TrackEvent.EXTRA_COUNTER_VALUES), np.uint64)
-        real = integers(found, TrackEvent.EXTRA_DOUBLE_COUNTER_VALUES, FIXED64)
-        own = integers(found, TrackEvent.EXTRA_COUNTER_TRACK_UUIDS)
-        own_real = integers(found, TrackEvent.EXTRA_DOUBLE_COUNTER_TRACK_UUIDS)
+        event_fields, state = self._fields(i), self._states[int(self._state[i])]
+        whole_values = np.array(integers(event_fields, TrackEvent.EXTRA_COUNTER_VALUES), np.uint64)
+        real = integers(event_fields, TrackEvent.EXTRA_DOUBLE_COUNTER_VALUES, FIXED64)
+        own_uuids = integers(event_fields, TrackEvent.EXTRA_COUNTER_TRACK_UUIDS)
+        own_real = integers(event_fields, TrackEvent.EXTRA_DOUBLE_COUNTER_TRACK_UUIDS)
         for values, uuids in (
-            (whole.view(np.int64), own or state.extra),
+            (whole_values.view(np.int64), own_uuids or state.extra),
             (np.array(real, np.uint64).view(np.float64), own_real or state.extra_double),
         ):
-            named = min(len(values), len(uuids))
-            lost = len(values) - named
-            if lost or named > MOST_EXTRA:
-                self._fault("P18-counter", self._where(at))
+            n_named = min(len(values), len(uuids))
+            lost = len(values) - n_named
+            if lost or n_named > MOST_EXTRA:
+                self._fault("P18-counter", self._where(i))
             self._build.seen("counter", lost)
-            self._build.skip("counter-not-numeric", self._where(at), lost, "counter")
-            keys = [track_key(state.machine, uuid) for uuid in uuids[:named]]
-            self._sample(at, keys, values[:named])
+            self._build.skip("counter-not-numeric", self._where(i), lost, "counter")
+            keys = [track_key(state.machine, uuid) for uuid in uuids[:n_named]]
+            self._sample(i, keys, values[:n_named])
 
     # -- arguments and flows ----------------------------------------------------------------------
 
     def _arguments(self, rows: I64, mark: I64) -> I32:
         """Argument ids of the rows."""
         event, args = self._event, np.full(len(self._rows), -1, np.int32)
-        kept = np.zeros(len(self._rows), bool)
-        kept[rows] = True
+        is_row = np.zeros(len(self._rows), bool)
+        is_row[rows] = True
         extras: dict[int, bytes] = {}
-        more = np.zeros(len(self._rows), bool)
+        has_extras = np.zeros(len(self._rows), bool)
         for number_ in _EXTRAS:
-            more |= event.has(number_)
-        for at in np.flatnonzero(more & kept).tolist():
-            extras[at] = self._members(at, int(mark[at]))
-        asked = np.flatnonzero(event.is_bytes(TrackEvent.DEBUG_ANNOTATIONS) & kept)
-        found = repeated(
-            self._data, self._start[asked], self._size[asked], TrackEvent.DEBUG_ANNOTATIONS
+            has_extras |= event.has(number_)
+        for i in np.flatnonzero(has_extras & is_row).tolist():
+            extras[i] = self._members(i, int(mark[i]))
+        with_annotations = np.flatnonzero(event.is_bytes(TrackEvent.DEBUG_ANNOTATIONS) & is_row)
+        raw_annotations = repeated(
+            self._data,
+            self._start[with_annotations],
+            self._size[with_annotations],
+            TrackEvent.DEBUG_ANNOTATIONS,
         )
-        good = found.length >= 0
-        owner, start = found.owner[good], found.value[good].view(np.int64)
-        size = found.length[good].astype(np.int64)
+        good = raw_annotations.length >= 0
+        owner, start = raw_annotations.owner[good], raw_annotations.value[good].view(np.int64)
+        size = raw_annotations.length[good].astype(np.int64)
         if self._fault is not unjudged:
             names = columns(self._data, start, size, _NAMES)
             if nameless := int(((names.integer(1) == 0) & (names.spans(10)[1] <= 0)).sum()):
                 self._fault("P22-value", "an argument without a name", nameless)
-        ends = np.searchsorted(owner, np.arange(len(asked)), "right")
-        generation = self._generation[asked]
+        ends = np.searchsorted(owner, np.arange(len(with_annotations)), "right")
+        generation = self._generation[with_annotations]
         for number_, state in {s.generation.number: s for _, s in self._used}.items():
-            mine = np.flatnonzero(generation == number_)
-            if not len(mine):
+            of_generation = np.flatnonzero(generation == number_)
+            if not len(of_generation):
                 continue
-            first = np.concatenate(([0], ends[:-1]))
-            if len(mine) < len(asked):
-                taken = np.isin(owner, mine)
-                own = (start[taken], size[taken], np.cumsum((ends - first)[mine]))
+            begins = np.concatenate(([0], ends[:-1]))
+            if len(of_generation) < len(with_annotations):
+                is_own = np.isin(owner, of_generation)
+                columns_of_own = (
+                    start[is_own],
+                    size[is_own],
+                    np.cumsum((ends - begins)[of_generation]),
+                )
             else:
-                own = (start, size, ends)
-            made = objects(self._data, *own, state.generation.arguments)
-            for row in made.undefined:
-                at = int(mine[row])
-                spans = range(int(first[at]), int(ends[at]))
+                columns_of_own = (start, size, ends)
+            json_objects = objects(self._data, *columns_of_own, state.generation.arguments)
+            for row in json_objects.undefined:
+                i = int(of_generation[row])
+                spans = range(int(begins[i]), int(ends[i]))
                 raws = [bytes(self._data[int(start[i]) : int(start[i] + size[i])]) for i in spans]
-                self._into.leave(int(mark[asked[at]]), raws, state)
-            if made.replaced:
-                self._fault("P22-value", "an argument", made.replaced)
-            self._build.skip("bad-encoding", "an argument", made.replaced)
-            self._build.skip("perfetto-field-unread", "proto_value of an argument", made.protos)
-            args[asked[mine]] = self._registered(made.text, made.length, asked[mine], extras)
-        for at, members in extras.items():
-            args[at] = self._build.args(b"{" + members[1:] + b"}" if members else None)
+                self._into.leave(int(mark[with_annotations[i]]), raws, state)
+            if json_objects.replaced:
+                self._fault("P22-value", "an argument", json_objects.replaced)
+            self._build.skip("bad-encoding", "an argument", json_objects.replaced)
+            self._build.skip(
+                "perfetto-field-unread", "proto_value of an argument", json_objects.protos
+            )
+            args[with_annotations[of_generation]] = self._registered(
+                json_objects.text, json_objects.length, with_annotations[of_generation], extras
+            )
+        for i, members in extras.items():
+            args[i] = self._build.args(b"{" + members[1:] + b"}" if members else None)
         return args[rows]
 
     def _registered(
@@ -469,36 +486,38 @@ class _Block:
         """Ids of objects, to which ``extras`` are added (and taken from there)."""
         if extras:
             ends = np.cumsum(length, dtype=np.int64).tolist()
-            parts, at = [], 0
+            parts, copied = [], 0
             length = length.copy()
             for i, (row, end) in enumerate(zip(rows.tolist(), ends, strict=True)):
                 members = extras.pop(row, b"")
-                one = text[at:end]
+                json_text = text[copied:end]
                 if members:
-                    one = one[:-1] + (members if len(one) > 2 else members[1:]) + b"}"
-                    length[i] = len(one)
-                parts.append(one)
-                at = end
+                    json_text = (
+                        json_text[:-1] + (members if len(json_text) > 2 else members[1:]) + b"}"
+                    )
+                    length[i] = len(json_text)
+                parts.append(json_text)
+                copied = end
             text = b"".join(parts)
-        first = self._build.args_bytes(text, length)
-        ids = np.arange(first, first + len(length))
+        first_id = self._build.args_bytes(text, length)
+        ids = np.arange(first_id, first_id + len(length))
         return np.where(length > 2, ids, -1)
 
-    def _members(self, at: int, mark: int) -> bytes:
+    def _members(self, i: int, mark: int) -> bytes:
         """What else is an argument of an event, each member with a comma before it."""
-        found, state = self._fields(at), self._states[int(self._state[at])]
-        last = {n: v for n, _, v in found}
+        event_fields, state = self._fields(i), self._states[int(self._state[i])]
+        by_number = {n: v for n, _, v in event_fields}
         out = b""
-        if TrackEvent.CORRELATION_ID in last:
-            out += b',"correlation_id":"tp:#%d"' % number(last[TrackEvent.CORRELATION_ID])
-        elif TrackEvent.CORRELATION_ID_STR in last:
-            raw = message(last[TrackEvent.CORRELATION_ID_STR])
+        if TrackEvent.CORRELATION_ID in by_number:
+            out += b',"correlation_id":"tp:#%d"' % number(by_number[TrackEvent.CORRELATION_ID])
+        elif TrackEvent.CORRELATION_ID_STR in by_number:
+            raw = message(by_number[TrackEvent.CORRELATION_ID_STR])
             out += b',"correlation_id":' + quoted(raw.decode("utf-8", "replace"))
-        elif iid := number(last.get(TrackEvent.CORRELATION_ID_STR_IID, 0)):
-            known = state.generation.text(InternedData.CORRELATION_ID_STR, iid)
-            if known is not None:
-                out += b',"correlation_id":' + quoted(known.decode("utf-8", "replace"))
-        legacy_event = last_values(last.get(TrackEvent.LEGACY_EVENT, b""))
+        elif iid := number(by_number.get(TrackEvent.CORRELATION_ID_STR_IID, 0)):
+            interned = state.generation.text(InternedData.CORRELATION_ID_STR, iid)
+            if interned is not None:
+                out += b',"correlation_id":' + quoted(interned.decode("utf-8", "replace"))
+        legacy_event = last_values(by_number.get(TrackEvent.LEGACY_EVENT, b""))
         of_thread = [
             b'"%b":%d' % (key, signed(legacy_event[n]))
             for n, key in _OF_LEGACY
@@ -506,53 +525,59 @@ class _Block:
         ]
         if of_thread:
             out += b',"legacy_event":{' + b",".join(of_thread) + b"}"
-        out += _source(last, state)
-        if GPU_CORRELATION in last:
-            out += self._gpu(whole_fields(last[GPU_CORRELATION]), mark)
+        out += _source(by_number, state)
+        if GPU_CORRELATION in by_number:
+            out += self._gpu(whole_fields(by_number[GPU_CORRELATION]), mark)
         return out
 
-    def _gpu(self, found: list[Any], mark: int) -> bytes:
+    def _gpu(self, fields_read: list[Any], mark: int) -> bytes:
         """The GPU events a call submits and awaits."""
         members = []
-        for n, what, into in ((1, b"submission", self._into.submitted),
+        for n, relation, into in ((1, b"submission", self._into.submitted),
                               (2, b"wait", self._into.awaited)):  # fmt: skip
-            if ids := integers(found, n):
+            if ids := integers(fields_read, n):
                 into.append((mark, ids))
-                listed = b",".join(b"%d" % one for one in ids)
-                members.append(b'"render_stage_%b_event_ids":[%b]' % (what, listed))
+                listed = b",".join(b"%d" % event_id for event_id in ids)
+                members.append(b'"render_stage_%b_event_ids":[%b]' % (relation, listed))
         return b',"gpu_correlation":{' + b",".join(members) + b"}" if members else b""
 
     def _links(self, rows: I64, mark: I64) -> None:
         """Ends of flows."""
         for n, closes in _FLOWS:
-            asked = np.flatnonzero(self._event.has(n) & (mark >= 0))
-            if not len(asked):
+            with_flows = np.flatnonzero(self._event.has(n) & (mark >= 0))
+            if not len(with_flows):
                 continue
-            found = repeated(self._data, self._start[asked], self._size[asked], n)
-            single = found.length < -1
-            owner, flow = mark[asked[found.owner[single]]], found.value[single]
+            flow_ids = repeated(self._data, self._start[with_flows], self._size[with_flows], n)
+            single = flow_ids.length < -1
+            owner, flow = mark[with_flows[flow_ids.owner[single]]], flow_ids.value[single]
             self._into.flow(owner, flow, np.full(len(flow), closes))
-            for i in np.flatnonzero(found.length >= 0).tolist():  # several, packed into one field
-                at = int(asked[found.owner[i]])
-                ids = np.array(integers(self._fields(at), n, FIXED64 if n > 46 else 0), np.uint64)
-                self._into.flow(np.full(len(ids), mark[at]), ids, np.full(len(ids), closes))
+            for i in np.flatnonzero(
+                flow_ids.length >= 0
+            ).tolist():  # several, packed into one field
+                i_event = int(with_flows[flow_ids.owner[i]])
+                ids = np.array(
+                    integers(self._fields(i_event), n, FIXED64 if n > 46 else 0), np.uint64
+                )
+                self._into.flow(np.full(len(ids), mark[i_event]), ids, np.full(len(ids), closes))
         ends = (end._replace(mark=int(mark[end.mark])) for end in self._ends)
         self._into.legacy_flows += [end for end in ends if end.mark >= 0]
 
 
-def _source(last: dict[int, Any], state: State) -> bytes:
+def _source(by_number: dict[int, Any], state: State) -> bytes:
     """Where in a program an event was made."""
-    of = last.get(_SOURCE_LOCATION)
-    if of is None and _SOURCE_LOCATION_IID in last:
-        of = state.generation.entries.get((_SOURCE_LOCATIONS, number(last[_SOURCE_LOCATION_IID])))
-    if of is None:
+    location = by_number.get(_SOURCE_LOCATION)
+    if location is None and _SOURCE_LOCATION_IID in by_number:
+        location = state.generation.entries.get(
+            (_SOURCE_LOCATIONS, number(by_number[_SOURCE_LOCATION_IID]))
+        )
+    if location is None:
         return b""
-    found = {n: v for n, _, v in whole_fields(of)}
+    location_fields = {n: v for n, _, v in whole_fields(location)}
     members = [
-        b'"%b":' % key + quoted(message(found[n]).decode("utf-8", "replace"))
+        b'"%b":' % key + quoted(message(location_fields[n]).decode("utf-8", "replace"))
         for n, key in ((2, b"file_name"), (3, b"function_name"))
-        if n in found
+        if n in location_fields
     ]
-    if 4 in found:
-        members.append(b'"line_number":%d' % number(found[4]))
+    if 4 in location_fields:
+        members.append(b'"line_number":%d' % number(location_fields[4]))
     return b',"source":{' + b",".join(members) + b"}" if members else b""

@@ -41,27 +41,33 @@ def is_trace(head: bytes, whole: bool, named: bool) -> bool:
         whole: there are no more.
         named: the file has the suffix of a trace, so packets of other data sources will do.
     """
-    found = frames(head, 0, len(head), 64)
-    if not len(found.start):
+    first_frames = frames(head, 0, len(head), 64)
+    if not len(first_frames.start):
         # one packet that is longer than the head
-        return found.how == CUT and not whole and _begins_packet(head)
-    if plausible(columns(head, found.start, found.size, FIELDS)).any():
+        return first_frames.how == CUT and not whole and _begins_packet(head)
+    if plausible(columns(head, first_frames.start, first_frames.size, FIELDS)).any():
         return True
-    packets_ = (head[a : a + n] for a, n in zip(found.start, found.size, strict=True))
-    whole_packets = [whole_fields(one) for one in packets_ if named and is_whole(one)]
+    packets_ = (head[a : a + n] for a, n in zip(first_frames.start, first_frames.size, strict=True))
+    whole_packets = [
+        whole_fields(raw_packet) for raw_packet in packets_ if named and is_whole(raw_packet)
+    ]
     data = KINDS.keys() - DESCRIPTIVE
-    return len(whole_packets) == len(found.start) and any(
-        n in data and isinstance(value, bytes) for one in whole_packets for n, _, value in one
+    return len(whole_packets) == len(first_frames.start) and any(
+        n in data and isinstance(value, bytes)
+        for packet_fields in whole_packets
+        for n, _, value in packet_fields
     )
 
 
 def _begins_packet(head: bytes) -> bool:
     """Whether the fields at the start of a long packet are those of one."""
-    at = 1
-    while at < len(head) and head[at] >= 0x80:
-        at += 1
-    found = whole_fields(head[at + 1 :])
-    return bool(found) and any(n in FIELDS and n != TracePacket.CLOCK_SNAPSHOT for n, _, _ in found)
+    position = 1
+    while position < len(head) and head[position] >= 0x80:
+        position += 1
+    packet_fields = whole_fields(head[position + 1 :])
+    return bool(packet_fields) and any(
+        n in FIELDS and n != TracePacket.CLOCK_SNAPSHOT for n, _, _ in packet_fields
+    )
 
 
 @dataclass
@@ -79,23 +85,26 @@ class Survey:
     primary: int = BOOTTIME
     latest: int = 0
 
-    def take(self, some: Packets) -> None:
+    def take(self, batch: Packets) -> None:
         """Look at some packets."""
-        of = some.columns
-        for row in np.flatnonzero(of.is_bytes(TracePacket.TRACK_DESCRIPTOR)).tolist():
-            last = last_values(some.bytes_of(row))
-            self.descriptors.take(last[TracePacket.TRACK_DESCRIPTOR], number(last.get(98, 0)))
-        snapshots = np.flatnonzero(of.is_bytes(TracePacket.CLOCK_SNAPSHOT)).tolist()
+        packet_columns = batch.columns
+        for row in np.flatnonzero(packet_columns.is_bytes(TracePacket.TRACK_DESCRIPTOR)).tolist():
+            by_number = last_values(batch.bytes_of(row))
+            self.descriptors.take(
+                by_number[TracePacket.TRACK_DESCRIPTOR], number(by_number.get(98, 0))
+            )
+        snapshots = np.flatnonzero(packet_columns.is_bytes(TracePacket.CLOCK_SNAPSHOT)).tolist()
         for row in snapshots if not self.snapshot else ():
-            self._snapshot(last_values(some.bytes_of(row))[TracePacket.CLOCK_SNAPSHOT])
-        if len(of):
-            self.latest = max(self.latest, int(of.integer(TracePacket.TIMESTAMP).max()))
+            self._snapshot(last_values(batch.bytes_of(row))[TracePacket.CLOCK_SNAPSHOT])
+        if len(packet_columns):
+            self.latest = max(self.latest, int(packet_columns.integer(TracePacket.TIMESTAMP).max()))
 
     def _snapshot(self, data: Any) -> None:
-        found = whole_fields(data)
-        readings = [last_values(v) for n, _, v in found if n == ClockSnapshot.CLOCKS]
+        snapshot_fields = whole_fields(data)
+        readings = [last_values(v) for n, _, v in snapshot_fields if n == ClockSnapshot.CLOCKS]
         clocks = {
-            number(of.get(Clock.CLOCK_ID, 0)): signed(of.get(Clock.TIMESTAMP, 0)) for of in readings
+            number(reading.get(Clock.CLOCK_ID, 0)): signed(reading.get(Clock.TIMESTAMP, 0))
+            for reading in readings
         }
         primary = number(last_values(data).get(ClockSnapshot.PRIMARY_TRACE_CLOCK, 0)) or BOOTTIME
         if primary in clocks:
@@ -114,7 +123,7 @@ class Survey:
 
     def parts(self) -> list[tuple[int, Part]]:
         """Ranks, and what of the file is theirs; empty if the file is one rank's."""
-        keys = [track_key(*one) for one in self.descriptors.known]
+        keys = [track_key(*known_key) for known_key in self.descriptors.known]
         lanes = Lanes(self.descriptors, keys, [""] * len(keys)).lanes
         threads = [lane for lane in lanes if lane.thread is not None]
         ranks = {lane.rank for lane in threads if lane.rank >= 0}
@@ -129,13 +138,13 @@ class Survey:
         }
         if len(busy) < 2:
             return []
-        return _parts({i: Part(process=one) for i, one in enumerate(sorted(busy))})
+        return _parts({i: Part(process=process) for i, process in enumerate(sorted(busy))})
 
 
-def _parts(of: dict[int, Part]) -> list[tuple[int, Part]]:
+def _parts(part_by_rank: dict[int, Part]) -> list[tuple[int, Part]]:
     """Ranks with their parts. The first part also counts tracks that belong to no rank."""
-    (rank, first), *others = of.items()
-    return [(rank, replace(first, others=tuple(part for _, part in others))), *others]
+    (rank, first), *other_parts = part_by_rank.items()
+    return [(rank, replace(first, others=tuple(part for _, part in other_parts))), *other_parts]
 
 
 def captures(
@@ -148,11 +157,13 @@ def captures(
         heads: first bytes of those that are traces, by name.
     """
     facts = {name: own_files.attributes(source, name, head) for name, head in heads.items()}
-    bundles = {own_files.folder(name) for name, of in facts.items() if "ranks" in of}
-    for name, of in facts.items():
-        if OTHERS_NS in of and own_files.folder(name) not in bundles:
+    bundles = {
+        own_files.folder(name) for name, attributes_of in facts.items() if "ranks" in attributes_of
+    }
+    for name, attributes_of in facts.items():
+        if OTHERS_NS in attributes_of and own_files.folder(name) not in bundles:
             facts[name] = {}  # taken out of its bundle
-    ours = {name: of for name, of in facts.items() if of}
+    ours = {name: attributes_of for name, attributes_of in facts.items() if attributes_of}
     found = own_files.captures(source, names, ours, heads, issues)
     foreign = {name: head for name, head in heads.items() if name not in ours}
     placed = perfetto_manifest.found_in(source, names, issues) if foreign else {}
@@ -161,12 +172,12 @@ def captures(
         if (place := placed.get(name)) is not None:
             ranks = [
                 replace(
-                    one,
+                    capture,
                     host=place.machine,
                     clock=place.clock,
-                    detail=replace(one.detail, shift_ns=place.shift_ns),
+                    detail=replace(capture.detail, shift_ns=place.shift_ns),
                 )
-                for one in ranks
+                for capture in ranks
             ]
         found += ranks
     return found
@@ -175,7 +186,7 @@ def captures(
 def _foreign(source: Source, name: str, head: bytes) -> list[Capture]:
     """The captures of a file of another program."""
     survey = _survey(source, name, head)
-    known: dict[str, Any] = {
+    common: dict[str, Any] = {
         "reader": "perfetto",
         "source": source,
         "files": (name,),
@@ -185,15 +196,17 @@ def _foreign(source: Source, name: str, head: bytes) -> list[Capture]:
     }
     parts = survey.parts()
     if not parts:
-        pids = {one.pid for one in survey.descriptors.known.values() if one.pid}
+        pids = {
+            descriptor.pid for descriptor in survey.descriptors.known.values() if descriptor.pid
+        }
         pid = pids.pop() if len(pids) == 1 else -1
-        return [Capture(**known, pid=pid, detail=Part())]
+        return [Capture(**common, pid=pid, detail=Part())]
     if parts[0][1].rank >= 0:
-        said = "names of threads and processes"
-        return [Capture(**known, rank=r, rank_from=said, detail=p) for r, p in parts]
-    title = known.pop("label")
+        origin = "names of threads and processes"
+        return [Capture(**common, rank=r, rank_from=origin, detail=p) for r, p in parts]
+    title = common.pop("label")
     return [
-        Capture(**known, detail=p, pid=pid, label=f"{title} (process {pid})")
+        Capture(**common, detail=p, pid=pid, label=f"{title} (process {pid})")
         for _, p in parts
         for pid in [(p.process or (0, -1))[1]]
     ]
@@ -204,11 +217,11 @@ def _survey(source: Source, name: str, head: bytes) -> Survey:
     if head.startswith(ZSTD):  # it cannot be unpacked here; reading it says what to install
         return survey
     if source.size(name) <= SURVEYED_BYTES or any(clue in head for clue in _CLUES):
-        some: Iterable[Packets] = packets(source, name, TraceBuilder.of_rank(0))
+        batches: Iterable[Packets] = packets(source, name, TraceBuilder.of_rank(0))
     else:
-        found = frames(head, 0, len(head), 1 << 62)
-        of: Columns = columns(head, found.start, found.size, FIELDS)
-        some = [Packets(head, found.start, found.size, of, 0)]
-    for one in some:
-        survey.take(one)
+        first_frames = frames(head, 0, len(head), 1 << 62)
+        packet_columns: Columns = columns(head, first_frames.start, first_frames.size, FIELDS)
+        batches = [Packets(head, first_frames.start, first_frames.size, packet_columns, 0)]
+    for batch in batches:
+        survey.take(batch)
     return survey

@@ -71,9 +71,9 @@ def read(capture: Capture, build: TraceBuilder) -> None:
     gpu = Gpu(events)
     for name in capture.files:
         build.file = capture.source.title(name)
-        for some in packets(capture.source, name, build):
-            unread.take(some)
-            for timed in sequences.timed(some):
+        for batch in packets(capture.source, name, build):
+            unread.take(batch)
+            for timed in sequences.timed(batch):
                 take_events(events, timed)
                 gpu.take(timed)
     for timed in sequences.late():
@@ -110,9 +110,9 @@ def resolved(events: Events, marks: Marks, sequences: Sequences, build: TraceBui
         for code, raw in sorted(texts.items()):
             if raw is not None:
                 codes[code] = number(raw.decode("utf-8", "replace"))
-        stated = column >= 0
-        column[stated] = codes[column[stated]]
-        undefined += int((column[stated] < 0).sum())
+        has_text = column >= 0
+        column[has_text] = codes[column[has_text]]
+        undefined += int((column[has_text] < 0).sum())
     build.skip("interned-unknown", "names and categories", undefined)
     return list(categories)
 
@@ -135,25 +135,25 @@ class _Content:
         self._refuse()
         keys = events.lanes.keys
         order = np.argsort(marks.time, kind="stable")[::-1]
-        named = order[marks.name[order] >= 0]
+        with_names = order[marks.name[order] >= 0]
         name = np.full(len(keys), -1, np.int64)  # of the first event of each lane
-        name[marks.lane[named]] = marks.name[named]
+        name[marks.lane[with_names]] = marks.name[with_names]
         names = [self._build.strings[i] if i >= 0 else "" for i in name.tolist()]
-        known = Lanes(self._descriptors, keys, names)
-        lanes = self._lanes = [self._own(lane) for lane in known.lanes]
-        mine = np.array([self._part.has(lane) for lane in known.lanes], bool)
-        whole = slices(marks)
-        of_none = self._of_none(known.lanes)
-        self._book_of_none(whole, of_none)
-        own = mine[marks.lane[whole.mark]]
-        made = whole.take(own, mine[marks.lane[whole.alone]])
-        self._book(made)
-        used = np.flatnonzero(np.bincount(marks.lane[made.mark])).tolist()
+        described = Lanes(self._descriptors, keys, names)
+        lanes = self._lanes = [self._own(lane) for lane in described.lanes]
+        is_own = np.array([self._part.has(lane) for lane in described.lanes], bool)
+        all_slices = slices(marks)
+        of_none = self._of_none(described.lanes)
+        self._book_of_none(all_slices, of_none)
+        own_slices = is_own[marks.lane[all_slices.mark]]
+        own_rows = all_slices.take(own_slices, is_own[marks.lane[all_slices.alone]])
+        self._book(own_rows)
+        used = np.flatnonzero(np.bincount(marks.lane[own_rows.mark])).tolist()
         self._places = Places([lanes[i] for i in used], build.comm_words)
-        row_of = np.full(len(whole.mark), -1, np.int64)
-        row_of[own] = self._rows(made)
-        self._arrows(whole, row_of, mine)
-        self._samples(mine, of_none)
+        row_of = np.full(len(all_slices.mark), -1, np.int64)
+        row_of[own_slices] = self._rows(own_rows)
+        self._arrows(all_slices, row_of, is_own)
+        self._samples(is_own, of_none)
 
     def _own(self, lane: Lane) -> Lane:
         """A lane as that of its rank, if the file has several ranks."""
@@ -170,14 +170,14 @@ class _Content:
             problem = self._descriptors.problem(key)
             if not problem:
                 continue
-            own = marks.lane == lane
-            instants = int((own & (marks.kind == INSTANT)).sum())
-            ends = int((own & (marks.kind == SLICE_END)).sum())
-            begins = int((own & (marks.kind != DROPPED)).sum()) - instants - ends
-            for what, count in (("slice", begins), ("instant", instants)):
-                build.seen(what, count)
-                build.skip("track-unknown", problem, count, what)
-            marks.kind[own] = DROPPED
+            on_lane = marks.lane == lane
+            instants = int((on_lane & (marks.kind == INSTANT)).sum())
+            ends = int((on_lane & (marks.kind == SLICE_END)).sum())
+            begins = int((on_lane & (marks.kind != DROPPED)).sum()) - instants - ends
+            for kind_name, count in (("slice", begins), ("instant", instants)):
+                build.seen(kind_name, count)
+                build.skip("track-unknown", problem, count, kind_name)
+            marks.kind[on_lane] = DROPPED
 
     def _of_none(self, lanes: Sequence[Lane]) -> Mask:
         """Which lanes are of no rank, for the rank that accounts for them; none for the others."""
@@ -186,52 +186,53 @@ class _Content:
             return np.zeros(len(lanes), bool)
         return np.array([not any(part.has(lane) for part in parts) for lane in lanes], bool)
 
-    def _book_of_none(self, whole: Slices, of_none: Mask) -> None:
+    def _book_of_none(self, all_slices: Slices, of_none: Mask) -> None:
         build, marks = self._build, self._marks
-        instant = marks.kind[whole.mark] == INSTANT
-        lost = of_none[marks.lane[whole.mark]]
-        for what, count in (
+        instant = marks.kind[all_slices.mark] == INSTANT
+        lost = of_none[marks.lane[all_slices.mark]]
+        for kind_name, count in (
             ("slice", int((lost & ~instant).sum())),
             ("instant", int((lost & instant).sum())),
         ):
-            build.seen(what, count)
-            build.skip("track-without-rank", "", count, what)
+            build.seen(kind_name, count)
+            build.skip("track-without-rank", "", count, kind_name)
 
-    def _book(self, made: Slices) -> None:
+    def _book(self, own_slices: Slices) -> None:
         build, marks = self._build, self._marks
-        instants = int((marks.kind[made.mark] == INSTANT).sum())
-        build.seen("slice", len(made.mark) - instants)
+        instants = int((marks.kind[own_slices.mark] == INSTANT).sum())
+        build.seen("slice", len(own_slices.mark) - instants)
         build.seen("instant", instants)
-        if len(made.alone):
+        if len(own_slices.alone):
             keys = self._events.lanes.keys
-            where = f"{keys[int(marks.lane[made.alone[0]])][0]} at {marks.time[made.alone[0]]} ns"
-            build.skip("end-without-begin", where, len(made.alone))
-        build.skip("unfinished-slice", "", int(made.open.sum()))
+            end = own_slices.alone[0]
+            where = f"{keys[int(marks.lane[end])][0]} at {marks.time[end]} ns"
+            build.skip("end-without-begin", where, len(own_slices.alone))
+        build.skip("unfinished-slice", "", int(own_slices.open.sum()))
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _rows(self, made: Slices) -> I64:
-        """Add the slices and instants; the row of each of ``made``."""
-        build, marks, mark = self._build, self._marks, made.mark
+    def _rows(self, own_slices: Slices) -> I64:
+        """Add the slices and instants; the row of each of ``own_slices``."""
+        build, marks, mark = self._build, self._marks, own_slices.mark
         name = marks.name[mark]
         nameless = int((name < 0).sum())
         if nameless:
             name = np.where(name < 0, build.string(""), name).astype(np.int32)
             build.skip("missing-name", "", nameless)
         track, op, step = self._placed(mark, name)
-        start, dur = marks.time[mark] + self._part.shift_ns, made.dur
+        start, dur = marks.time[mark] + self._part.shift_ns, own_slices.dur
         kind = np.where(marks.kind[mark] == INSTANT, Kind.INSTANT, Kind.SLICE).astype(np.int8)
-        args = self._merged_args(made)
-        rows, kept = self._each_once(
+        args = self._merged_args(own_slices)
+        rows, is_new = self._each_once(
             (track, start, dur, name, kind, self._alike(args)),
             (marks.lane[mark],),
             (("slice", kind == Kind.SLICE), ("instant", kind == Kind.INSTANT)),
         )
-        first = build.extend(
-            track=track[kept], start_ns=start[kept], dur_ns=dur[kept], name=name[kept],
-            kind=kind[kept], op=op[kept], step=step[kept], args=args[kept],
+        first_row = build.extend(
+            track=track[is_new], start_ns=start[is_new], dur_ns=dur[is_new], name=name[is_new],
+            kind=kind[is_new], op=op[is_new], step=step[is_new], args=args[is_new],
         )  # fmt: skip
-        return rows + first
+        return rows + first_row
 
     def _placed(self, mark: I64, name: I32) -> tuple[I32, I8, I32]:
         """Track, class and step of every row."""
@@ -242,16 +243,18 @@ class _Content:
         stages, stage = self._stages(mark)
         wide = len(categories) + 1
         key = (marks.lane[mark].astype(np.int64) * wide + marks.category[mark] + 1) * len(stages)
-        for one, rows in grouped(key + stage):
-            of, at = divmod(one, len(stages))
-            lane, category = self._lanes[of // wide], of % wide - 1
-            kind, collective = stages[at]
+        for combined, rows in grouped(key + stage):
+            lane_category, i_stage = divmod(combined, len(stages))
+            lane, category = self._lanes[lane_category // wide], lane_category % wide - 1
+            kind, collective = stages[i_stage]
             sort = self._places.sort(lane, categories[category] if category >= 0 else "", kind)
             if collective and sort is Sort.KERNEL:
                 sort = Sort.COLLECTIVE
-            names, which = different(name[rows])
-            table = np.array([self._place(lane, sort, one) for one in names.tolist()], np.int32)
-            track[rows], op[rows], step[rows] = table[which].T
+            names, name_of_row = different(name[rows])
+            table = np.array(
+                [self._place(lane, sort, string) for string in names.tolist()], np.int32
+            )
+            track[rows], op[rows], step[rows] = table[name_of_row].T
         return track, op, step
 
     def _place(self, lane: Lane, sort: Sort | None, string: int) -> tuple[int, int, int]:
@@ -261,13 +264,13 @@ class _Content:
             done = self._places.kernel(sort, text)
         elif sort is Sort.WAIT:
             done = OpClass.WAIT
-        made = self._places.track(lane, sort, text, done)
-        if made.layer in (Layer.DEVICE, Layer.COMM):
+        track = self._places.track(lane, sort, text, done)
+        if track.layer in (Layer.DEVICE, Layer.COMM):
             build.hints.free_rule = "device"
-        host = made.layer is Layer.HOST
-        if (host or made.layer is Layer.RUNTIME) and done is OpClass.OTHER:
+        host = track.layer is Layer.HOST
+        if (host or track.layer is Layer.RUNTIME) and done is OpClass.OTHER:
             done = OpClass.HOST
-        return build.add_track(made), done, step_number(text) if host else -1
+        return build.add_track(track), done, step_number(text) if host else -1
 
     def _stages(self, mark: I64) -> tuple[list[tuple[str | None, bool]], I64]:
         """What GPU packets are, and which of these each row is; 0 = it is of no such packet."""
@@ -279,30 +282,30 @@ class _Content:
             stage = of_mark[mark]
         return [(None, False), *self._gpu.kinds], stage
 
-    def _merged_args(self, made: Slices) -> I32:
+    def _merged_args(self, own_slices: Slices) -> I32:
         """Arguments of rows: those of their first and their last event."""
         marks = self._marks
-        own = marks.args[made.mark]
-        closed = made.end >= 0
-        last = np.where(closed, marks.args[made.end], -1)
-        own = np.where(own < 0, last, own).astype(np.int32)
-        both = np.flatnonzero((marks.args[made.mark] >= 0) & (last >= 0))
-        if len(both):
-            ids, which = factored_rows(own[both], last[both])
+        merged_args = marks.args[own_slices.mark]
+        closed = own_slices.end >= 0
+        end_args = np.where(closed, marks.args[own_slices.end], -1)
+        merged_args = np.where(merged_args < 0, end_args, merged_args).astype(np.int32)
+        with_both = np.flatnonzero((marks.args[own_slices.mark] >= 0) & (end_args >= 0))
+        if len(with_both):
+            ids, pair_of_row = factored_rows(merged_args[with_both], end_args[with_both])
             early, late = (self._build.args_of(np.array(part)) for part in zip(*ids, strict=True))
             merged = [self._build.args(both_of(*pair)) for pair in zip(early, late, strict=True)]
-            own[both] = np.array(merged, np.int32)[which]
-        return own
+            merged_args[with_both] = np.array(merged, np.int32)[pair_of_row]
+        return merged_args
 
     def _alike(self, args: I32) -> I64:
         """Numbers of arguments: those of one text have one."""
         if not self._part.grouped:
             return args.astype(np.int64)
         distinct, back = np.unique(args, return_inverse=True)
-        stated = distinct[distinct >= 0]
+        with_args = distinct[distinct >= 0]
         texts: dict[bytes, int] = {}
-        codes = [texts.setdefault(text, len(texts)) for text in self._build.args_of(stated)]
-        none = [-1] * (len(distinct) - len(stated))
+        codes = [texts.setdefault(text, len(texts)) for text in self._build.args_of(with_args)]
+        none = [-1] * (len(distinct) - len(with_args))
         return np.array(none + codes, np.int64)[back.ravel()]
 
     def _each_once(
@@ -320,91 +323,93 @@ class _Content:
         n = len(columns[0])
         if not self._part.grouped or not n:
             return np.arange(n), np.ones(n, bool)
-        _, what = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-        what = what.ravel()
-        keys: list[NDArray[Any]] = [*group, what]
+        _, content = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        content = content.ravel()
+        keys: list[NDArray[Any]] = [*group, content]
         order = np.lexsort(keys)  # rows of one group stay in their order
         new = np.ones(n, bool)
-        new[1:] = np.diff(what[order]) != 0
+        new[1:] = np.diff(content[order]) != 0
         for column in group:
             new[1:] |= np.diff(column[order]) != 0
         begin = np.maximum.accumulate(np.where(new, np.arange(n), 0))
         nth = np.empty(n, np.int64)
         nth[order] = np.arange(n) - begin
-        pairs = np.stack((what, nth), axis=1)
-        _, first, back = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-        kept = np.zeros(n, bool)
-        kept[first] = True
+        pairs = np.stack((content, nth), axis=1)
+        _, first_rows, back = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+        is_new = np.zeros(n, bool)
+        is_new[first_rows] = True
         for kind, of_kind in kinds:
-            again = int((~kept & of_kind).sum())
+            again = int((~is_new & of_kind).sum())
             self._build.skip("repeated-content", "in several groups", again, kind)
-        place = np.cumsum(kept) - 1
-        return place[first[back.ravel()]], kept
+        new_rows = np.cumsum(is_new) - 1
+        return new_rows[first_rows[back.ravel()]], is_new
 
     # -- flows and samples ------------------------------------------------------------------------
 
-    def _arrows(self, whole: Slices, row_of: I64, mine: Mask) -> None:
+    def _arrows(self, all_slices: Slices, row_of: I64, is_own: Mask) -> None:
         """Draw what leads from row to row of the rank.
 
         Args:
-            whole:  the slices of all ranks: a chain of flows leads from one to another.
+            all_slices:  the slices of all ranks: a chain of flows leads from one to another.
             row_of: in the rank, of each of them; -1 if it is not of the rank.
         """
-        marks, row = self._marks, touched(self._marks, whole)
-        start = marks.time[whole.mark]
+        marks, row = self._marks, touched(self._marks, all_slices)
+        start = marks.time[all_slices.mark]
         flow, launch = self._build.string("flow"), self._build.string("launch")
-        for found, name in (
+        for drawn, name in (
             (arrows(self._events.flows(), row, marks, start), flow),
             (old_arrows(self._events.legacy_flows, row, marks, start), flow),
             (self._gpu.arrows(row), launch),
         ):
-            single = int(mine[marks.lane[found.single]].sum())
-            self._draw(found, row_of, marks.lane[whole.mark], single, name)
+            single = int(is_own[marks.lane[drawn.single]].sum())
+            self._draw(drawn, row_of, marks.lane[all_slices.mark], single, name)
 
-    def _draw(self, found: Arrows, row_of: I64, lane: I32, single: int, name: int) -> None:
+    def _draw(self, drawn: Arrows, row_of: I64, lane: I32, single: int, name: int) -> None:
         build = self._build
-        src, dst = row_of[found.src], row_of[found.dst]
+        src, dst = row_of[drawn.src], row_of[drawn.dst]
         across = int(((src < 0) & (dst >= 0)).sum())
-        own = (src >= 0) & (dst >= 0)
-        src, dst = src[own], dst[own]
+        within_rank = (src >= 0) & (dst >= 0)
+        src, dst = src[within_rank], dst[within_rank]
         build.seen("flow", len(src) + across + single)
         build.skip("flow-without-end", "", single, "flow")
         build.skip("flow-across-ranks", "", across, "flow")
         if self._part.grouped:  # a flow to a copy of its source is dropped
             copy = src == dst
             build.skip("repeated-content", "in several groups", int(copy.sum()), "flow")
-            ends = lane[found.src[own]][~copy], lane[found.dst[own]][~copy]
+            ends = lane[drawn.src[within_rank]][~copy], lane[drawn.dst[within_rank]][~copy]
             src, dst = src[~copy], dst[~copy]
-            _, kept = self._each_once((src, dst), ends, (("flow", np.ones(len(src), bool)),))
-            src, dst = src[kept], dst[kept]
+            _, is_new = self._each_once((src, dst), ends, (("flow", np.ones(len(src), bool)),))
+            src, dst = src[is_new], dst[is_new]
         build.flows(src=src, dst=dst, name=name)
 
-    def _samples(self, mine: Mask, of_none: Mask) -> None:
-        build, found = self._build, self._events.samples()
-        for lane, rows in grouped(found.lane.astype(np.int64)):
-            if not mine[lane] and not of_none[lane]:
+    def _samples(self, is_own: Mask, of_none: Mask) -> None:
+        build, samples = self._build, self._events.samples()
+        for lane, rows in grouped(samples.lane.astype(np.int64)):
+            if not is_own[lane] and not of_none[lane]:
                 continue
             build.seen("counter", len(rows))
             if of_none[lane]:
                 build.skip("track-without-rank", "", len(rows), "counter")
                 continue
             key = self._events.lanes.keys[lane]
-            known = self._descriptors.of(key)
+            descriptor = self._descriptors.of(key)
             problem = self._descriptors.problem(key)
-            if known is None or known.counter is None or problem:
+            if descriptor is None or descriptor.counter is None or problem:
                 why = problem or f"{key[0]} {key[-1]} is not a counter"
                 build.skip("track-unknown", why, len(rows), "counter")
                 continue
-            value = found.value[rows].copy()
-            if known.counter.multiplier > 0:
-                value *= known.counter.multiplier
-            if known.counter.incremental:
-                for _, own in grouped(found.generation[rows].astype(np.int64)):
-                    value[own] = np.cumsum(value[own])
+            value = samples.value[rows].copy()
+            if descriptor.counter.multiplier > 0:
+                value *= descriptor.counter.multiplier
+            if descriptor.counter.incremental:
+                for _, of_generation in grouped(samples.generation[rows].astype(np.int64)):
+                    value[of_generation] = np.cumsum(value[of_generation])
             finite = np.isfinite(value)
             build.skip("counter-not-numeric", "", int((~finite).sum()), "counter")
-            track = build.add_track(self._places.counter(self._lanes[lane], known.counter.unit))
-            times = found.time[rows][finite] + self._part.shift_ns
+            track = build.add_track(
+                self._places.counter(self._lanes[lane], descriptor.counter.unit)
+            )
+            times = samples.time[rows][finite] + self._part.shift_ns
             build.counters(track=track, start_ns=times, value=value[finite])
         for gpu, name, times, values in self._gpu.samples():
             unit = name[name.rindex("(") + 1 : -1] if name.endswith(")") and "(" in name else ""

@@ -110,12 +110,12 @@ class Gpu:
 
     def take(self, timed: Timed) -> None:
         """Add the stages and samples among some packets."""
-        of = timed.packets.columns
+        packet_columns = timed.packets.columns
         for field_number, read in (
             (TracePacket.GPU_RENDER_STAGE_EVENT, self._take_stages),
             (TracePacket.GPU_COUNTER_EVENT, self._samples),
         ):
-            rows = np.flatnonzero(of.is_bytes(field_number))
+            rows = np.flatnonzero(packet_columns.is_bytes(field_number))
             if len(rows):
                 read(timed, rows)
 
@@ -124,16 +124,24 @@ class Gpu:
     def _take_stages(self, timed: Timed, rows: I64) -> None:
         build, events, data = self.events.build, self.events, timed.packets.data
         start, size = (c[rows] for c in timed.packets.columns.spans(_STAGE))
-        of = columns(data, start, size, _FIELDS)
+        stage_columns = columns(data, start, size, _FIELDS)
         state = np.asarray(timed.state, np.int64)[rows]
         usable = np.asarray(timed.timed)[rows] & (timed.ns[rows] >= 0)
-        sound = of.has(GpuRenderStageEvent.EVENT_ID) & ((of.rest & DAMAGED) == 0)
-        for at, number_ in enumerate(_FIELDS[:-1]):  # ids that are awaited may be packed or not
-            expected = of.lengths[at] >= 0 if number_ in _BYTES else of.lengths[at] == VARINT
-            sound &= expected | ~of.has(number_)
-        kinds, kind = _distinct(state, of)
-        known = [_Stage.of(one, timed.states[one[0]], events) for one in kinds]
-        placed = np.array([one.lane >= 0 for one in known], bool)[kind]
+        sound = stage_columns.has(GpuRenderStageEvent.EVENT_ID) & (
+            (stage_columns.rest & DAMAGED) == 0
+        )
+        for i_field, number_ in enumerate(
+            _FIELDS[:-1]
+        ):  # ids that are awaited may be packed or not
+            expected = (
+                stage_columns.lengths[i_field] >= 0
+                if number_ in _BYTES
+                else stage_columns.lengths[i_field] == VARINT
+            )
+            sound &= expected | ~stage_columns.has(number_)
+        kinds, kind = _distinct(state, stage_columns)
+        stage_kinds = [_Stage.of(values, timed.states[values[0]], events) for values in kinds]
+        placed = np.array([stage.lane >= 0 for stage in stage_kinds], bool)[kind]
         if nowhere := int((sound & ~placed).sum()):
             events.sequences.fault("P04-id", "the queue of a GPU slice", nowhere)
         sound &= placed
@@ -142,60 +150,70 @@ class Gpu:
                 build.seen("slice", int(lost.sum()))
                 where = timed.packets.where(int(rows[lost][0]))
                 build.skip(code, where, int(lost.sum()), "slice")
-        kept = np.flatnonzero(usable & sound)
-        if not len(kept):
+        is_sound = np.flatnonzero(usable & sound)
+        if not len(is_sound):
             return
-        kind, states = kind[kept], [timed.states[one[0]] for one in kinds]
-        taken = Columns(of.wanted, of.values[:, kept], of.lengths[:, kept], of.rest[kept])
-        args, collective = _Arguments(data, start[kept], size[kept], taken).made(
-            kind, known, states, build
+        kind, states = kind[is_sound], [timed.states[values[0]] for values in kinds]
+        sound_columns = Columns(
+            stage_columns.wanted,
+            stage_columns.values[:, is_sound],
+            stage_columns.lengths[:, is_sound],
+            stage_columns.rest[is_sound],
         )
-        lanes = np.array([one.lane for one in known], np.int32)
-        dur = np.clip(taken.integer(GpuRenderStageEvent.DURATION), 0, _LONGEST_NS)
-        first = events.add(
-            timed.ns[rows][kept],
-            np.full(len(kept), COMPLETE, np.int8),
+        args, collective = _Arguments(data, start[is_sound], size[is_sound], sound_columns).made(
+            kind, stage_kinds, states, build
+        )
+        lanes = np.array([stage.lane for stage in stage_kinds], np.int32)
+        dur = np.clip(sound_columns.integer(GpuRenderStageEvent.DURATION), 0, _LONGEST_NS)
+        first_mark = events.add(
+            timed.ns[rows][is_sound],
+            np.full(len(is_sound), COMPLETE, np.int8),
             lanes[kind],
-            self._names(data, taken, kind, known, states),
-            np.full(len(kept), -1, np.int32),
+            self._names(data, sound_columns, kind, stage_kinds, states),
+            np.full(len(is_sound), -1, np.int32),
             args,
         )
-        events.lasting(first, dur)
-        marks = np.arange(first, first + len(kept))
+        events.lasting(first_mark, dur)
+        marks = np.arange(first_mark, first_mark + len(is_sound))
         numbers = np.array(
             [
-                [self.kinds.setdefault((one.kind, c), len(self.kinds)) for c in (False, True)]
-                for one in known
+                [self.kinds.setdefault((stage.kind, c), len(self.kinds)) for c in (False, True)]
+                for stage in stage_kinds
             ]
         )
-        event = taken.integer(GpuRenderStageEvent.EVENT_ID)
+        event = sound_columns.integer(GpuRenderStageEvent.EVENT_ID)
         self._stages.append((marks, event, numbers[kind, collective.astype(np.intp)]))
-        waits = np.flatnonzero(taken.has(GpuRenderStageEvent.EVENT_WAIT_IDS))
+        waits = np.flatnonzero(sound_columns.has(GpuRenderStageEvent.EVENT_WAIT_IDS))
         for i in waits.tolist():
-            at = int(start[kept[i]])
-            found = whole_fields(bytes(data[at : at + int(size[kept[i]])]))
-            ids = np.array(integers(found, GpuRenderStageEvent.EVENT_WAIT_IDS), np.uint64)
+            begin = int(start[is_sound[i]])
+            stage_fields = whole_fields(bytes(data[begin : begin + int(size[is_sound[i]])]))
+            ids = np.array(integers(stage_fields, GpuRenderStageEvent.EVENT_WAIT_IDS), np.uint64)
             self._awaits.append((np.full(len(ids), marks[i]), ids.view(np.int64)))
 
     def _names(
-        self, data: Any, of: Columns, kind: I64, known: Sequence[_Stage], states: Sequence[State]
+        self,
+        data: Any,
+        stage_columns: Columns,
+        kind: I64,
+        stage_kinds: Sequence[_Stage],
+        states: Sequence[State],
     ) -> I32:
         """Numbers of names: interned, stated, or those of the stage."""
         names = self.events.names
-        by_number = of.has(GpuRenderStageEvent.NAME_IID)
-        stated = of.has(GpuRenderStageEvent.NAME) & ~by_number
-        found = np.full(len(of), -1, np.int32)
+        by_number = stage_columns.has(GpuRenderStageEvent.NAME_IID)
+        has_text = stage_columns.has(GpuRenderStageEvent.NAME) & ~by_number
+        names_found = np.full(len(stage_columns), -1, np.int32)
         if by_number.any():
             generation = np.array([state.generation.number for state in states], np.int64)
-            iids = of.integer(GpuRenderStageEvent.NAME_IID)[by_number]
-            found[by_number] = names.referred(generation[kind[by_number]], iids)
-        if stated.any():
-            start, size = of.spans(GpuRenderStageEvent.NAME)
-            found[stated] = names.stated(data, start[stated], size[stated])
-        rest = np.flatnonzero(~by_number & ~stated)
-        for one in np.unique(kind[rest]).tolist():
-            found[rest[kind[rest] == one]] = names.one(known[one].name)
-        return found
+            iids = stage_columns.integer(GpuRenderStageEvent.NAME_IID)[by_number]
+            names_found[by_number] = names.referred(generation[kind[by_number]], iids)
+        if has_text.any():
+            start, size = stage_columns.spans(GpuRenderStageEvent.NAME)
+            names_found[has_text] = names.stated(data, start[has_text], size[has_text])
+        by_stage = np.flatnonzero(~by_number & ~has_text)
+        for i_kind in np.unique(kind[by_stage]).tolist():
+            names_found[by_stage[kind[by_stage] == i_kind]] = names.one(stage_kinds[i_kind].name)
+        return names_found
 
     def stages(self) -> tuple[I64, I64, I64]:
         """Events of stages in the order of the file, the ids of their events, and their kinds."""
@@ -209,72 +227,76 @@ class Gpu:
 
     def arrows(self, row: I64) -> Arrows:
         """Flows between calls and what GPUs did, and between GPU slices that wait."""
-        submitted = {one: mark for mark, ids in self.events.submitted for one in ids}
-        awaited = {one: mark for mark, ids in self.events.awaited for one in ids}
+        submitted = {event_id: mark for mark, ids in self.events.submitted for event_id in ids}
+        awaited = {event_id: mark for mark, ids in self.events.awaited for event_id in ids}
         marks, event, _ = self.stages()
         pairs = []
-        for known, turned in ((submitted, False), (awaited, True)):
-            if not known:
+        for mark_by_event, turned in ((submitted, False), (awaited, True)):
+            if not mark_by_event:
                 continue
-            rows = np.flatnonzero(np.isin(event, np.array(list(known), np.uint64).view(np.int64)))
+            rows = np.flatnonzero(
+                np.isin(event, np.array(list(mark_by_event), np.uint64).view(np.int64))
+            )
             ids = event[rows].view(np.uint64).tolist()
-            for one, stage in zip(ids, marks[rows].tolist(), strict=True):
-                pairs.append((stage, known[one]) if turned else (known[one], stage))
+            for event_id, stage in zip(ids, marks[rows].tolist(), strict=True):
+                pairs.append(
+                    (stage, mark_by_event[event_id]) if turned else (mark_by_event[event_id], stage)
+                )
         waiting, ids = self.awaits()
         done: dict[int, list[int]] = {}
         rows = np.flatnonzero(np.isin(event, ids))
-        for one, stage in zip(event[rows].tolist(), marks[rows].tolist(), strict=True):
-            done.setdefault(one, []).append(stage)
-        for stage, one in zip(waiting.tolist(), ids.tolist(), strict=True):
-            pairs += [(source, stage) for source in done.get(one, [])]
+        for event_id, stage in zip(event[rows].tolist(), marks[rows].tolist(), strict=True):
+            done.setdefault(event_id, []).append(stage)
+        for stage, event_id in zip(waiting.tolist(), ids.tolist(), strict=True):
+            pairs += [(source, stage) for source in done.get(event_id, [])]
         never = submitted.keys() - set(event.view(np.uint64).tolist())
         ends = np.array(pairs, np.int64).reshape(-1, 2)
         src, dst = row[ends[:, 0]], row[ends[:, 1]]
-        there = (src >= 0) & (dst >= 0)
-        single = np.array([submitted[one] for one in never], np.int64)
-        return Arrows(src[there], dst[there], np.concatenate((single, ends[~there, 0])))
+        has_rows = (src >= 0) & (dst >= 0)
+        single = np.array([submitted[event_id] for event_id in never], np.int64)
+        return Arrows(src[has_rows], dst[has_rows], np.concatenate((single, ends[~has_rows, 0])))
 
     # -- counters ----------------------------------------------------------------------------------
 
     def _samples(self, timed: Timed, rows: I64) -> None:
         start, size = timed.packets.columns.spans(TracePacket.GPU_COUNTER_EVENT)
         for row in rows.tolist():
-            at = int(start[row])
-            found = whole_fields(bytes(timed.packets.data[at : at + int(size[row])]))
+            begin = int(start[row])
+            event_fields = whole_fields(bytes(timed.packets.data[begin : begin + int(size[row])]))
             state = timed.states[int(timed.state[row])]
-            gpu = self._described(found, state.generation)
-            for value in (v for n, _, v in found if n == GpuCounterEvent.COUNTERS):
+            gpu = self._described(event_fields, state.generation)
+            for value in (v for n, _, v in event_fields if n == GpuCounterEvent.COUNTERS):
                 self._sample(timed, row, gpu, last_values(value))
 
-    def _sample(self, timed: Timed, row: int, gpu: int, of: dict[int, Value]) -> None:
+    def _sample(self, timed: Timed, row: int, gpu: int, sample: dict[int, Value]) -> None:
         build = self.events.build
-        usable = 2 in of or 3 in of
+        usable = 2 in sample or 3 in sample
         if not usable or not timed.timed[row] or timed.ns[row] < 0:
             code = "bad-time" if usable else "counter-not-numeric"
             build.seen("counter")
             build.skip(code, timed.packets.where(row), 1, "counter")
             return
-        value = float(signed(of[2])) if 2 in of else double(of[3])
-        times, values = self._values.setdefault((gpu, number(of.get(1, 0))), ([], []))
+        value = float(signed(sample[2])) if 2 in sample else double(sample[3])
+        times, values = self._values.setdefault((gpu, number(sample.get(1, 0))), ([], []))
         times.append(int(timed.ns[row]))
         values.append(value)
 
-    def _described(self, found: list[Field], generation: Generation) -> int:
+    def _described(self, event_fields: list[Field], generation: Generation) -> int:
         """The GPU of samples; takes in the names of its counters."""
-        last = {n: v for n, _, v in found}
-        gpu = signed32(last.get(GpuCounterEvent.GPU_ID, 0))
-        described = last.get(GpuCounterEvent.COUNTER_DESCRIPTOR)
-        if iid := number(last.get(GpuCounterEvent.COUNTER_DESCRIPTOR_IID, 0)):
+        by_number = {n: v for n, _, v in event_fields}
+        gpu = signed32(by_number.get(GpuCounterEvent.GPU_ID, 0))
+        described = by_number.get(GpuCounterEvent.COUNTER_DESCRIPTOR)
+        if iid := number(by_number.get(GpuCounterEvent.COUNTER_DESCRIPTOR_IID, 0)):
             entry = generation.entries.get((InternedData.GPU_COUNTER_DESCRIPTORS, iid))
             if entry is not None:
-                of = last_values(entry)
-                described = of.get(2)
-                gpu = signed32(of.get(3, 0)) if 3 in of else gpu
+                message_fields = last_values(entry)
+                described = message_fields.get(2)
+                gpu = signed32(message_fields.get(3, 0)) if 3 in message_fields else gpu
         for value in (v for n, _, v in whole_fields(described or b"") if n == 1):
-            of = last_values(value)
-            key = (gpu, number(of.get(1, 0)))
-            self._counters.setdefault(key, _text(of.get(2, b"")))
-            if number(of.get(11, 0)) == _FORWARDS:
+            message_fields = last_values(value)
+            key = (gpu, number(message_fields.get(1, 0)))
+            self._counters.setdefault(key, _text(message_fields.get(2, b"")))
+            if number(message_fields.get(11, 0)) == _FORWARDS:
                 self._forwards.add(key)
         return gpu
 
@@ -287,14 +309,14 @@ class Gpu:
         build = self.events.build
         for (gpu, number_), (times, values) in self._values.items():
             name = self._counters.get((gpu, number_), f"Counter {number_}")
-            at, value = np.array(times, np.int64), np.array(values, np.float64)
-            order = np.argsort(at, kind="stable")
-            at, value = at[order], value[order]
-            build.seen("counter", len(at))
+            time, value = np.array(times, np.int64), np.array(values, np.float64)
+            order = np.argsort(time, kind="stable")
+            time, value = time[order], value[order]
+            build.seen("counter", len(time))
             if (gpu, number_) not in self._forwards:
                 value = np.append(value[1:], 0.0)
                 build.skip("counter-unplaced", name)
-            yield gpu, name, at, value
+            yield gpu, name, time, value
 
 
 def _text(value: Value) -> str:
@@ -302,15 +324,15 @@ def _text(value: Value) -> str:
 
 
 def _specification(
-    last: dict[int, Value], field_number: int, generation: Generation
+    by_number: dict[int, Value], field_number: int, generation: Generation
 ) -> tuple[bytes, bytes] | None:
     """Name and description of a queue or stage."""
-    iid = number(last.get(field_number, 0))
+    iid = number(by_number.get(field_number, 0))
     entry = generation.entries.get((InternedData.GPU_SPECIFICATIONS, iid))
     if entry is None:
         return None
-    of = last_values(entry)
-    return message(of.get(2, b"")), message(of.get(3, b""))
+    by_field = last_values(entry)
+    return message(by_field.get(2, b"")), message(by_field.get(3, b""))
 
 
 @dataclass(frozen=True)
@@ -332,17 +354,17 @@ class _Stage:
     @classmethod
     def of(cls, values: Sequence[int], state: State, events: Events) -> _Stage:
         """A stage from the state and the values of :data:`_COMMON`; 0 for an absent field."""
-        stated = zip(_COMMON, values[2:], strict=True)
-        last: dict[int, Value] = {n: v & 0xFFFFFFFFFFFFFFFF for n, v in stated if v}
+        pairs = zip(_COMMON, values[2:], strict=True)
+        by_number: dict[int, Value] = {n: v & 0xFFFFFFFFFFFFFFFF for n, v in pairs if v}
         if values[1]:
-            last.setdefault(GpuRenderStageEvent.HW_QUEUE_IID, 0)
-        queue = _queue(last, state.generation)
-        stage = _specification(last, GpuRenderStageEvent.STAGE_IID, state.generation)
-        old = number(last.get(GpuRenderStageEvent.STAGE_ID, 0))
+            by_number.setdefault(GpuRenderStageEvent.HW_QUEUE_IID, 0)
+        queue = _queue(by_number, state.generation)
+        stage = _specification(by_number, GpuRenderStageEvent.STAGE_IID, state.generation)
+        old = number(by_number.get(GpuRenderStageEvent.STAGE_ID, 0))
         name, description = stage or (b"render stage(%d)" % old, b"")
         lane = -1
         if queue is not None:
-            iid = number(last.get(GpuRenderStageEvent.CONTEXT, 0))
+            iid = number(by_number.get(GpuRenderStageEvent.CONTEXT, 0))
             entry = state.generation.entries.get((InternedData.GRAPHICS_CONTEXTS, iid))
             pid = signed32(last_values(entry).get(2, 0)) if entry is not None else 0
             key = ("gpu", state.machine, queue.gpu, queue.name, queue.number, pid)
@@ -352,26 +374,32 @@ class _Stage:
         return cls(lane, name.decode("utf-8", "replace") if stage else "", name, description)
 
 
-def _distinct(state: I64, of: Columns) -> tuple[list[list[int]], I64]:
+def _distinct(state: I64, stage_columns: Columns) -> tuple[list[list[int]], I64]:
     """What :class:`_Stage` is made of, each once, and which of these every slice has."""
-    there = of.has(GpuRenderStageEvent.HW_QUEUE_IID).astype(np.int64)
-    table = np.stack([state, there, *(of.integer(n) for n in _COMMON)], axis=1)
+    has_queue = stage_columns.has(GpuRenderStageEvent.HW_QUEUE_IID).astype(np.int64)
+    table = np.stack([state, has_queue, *(stage_columns.integer(n) for n in _COMMON)], axis=1)
     size = table.shape[1] * 8
-    at = np.arange(len(table), dtype=np.int64) * size
-    known = codes()
-    which = np.frombuffer(known.texts(table.tobytes(), at, np.full(len(at), size)), np.int32)
-    found = [np.frombuffer(raw, np.int64).tolist() for raw in known.entries(0)]
-    return found, which.astype(np.int64)
+    begins = np.arange(len(table), dtype=np.int64) * size
+    distinct = codes()
+    kind = np.frombuffer(
+        distinct.texts(table.tobytes(), begins, np.full(len(begins), size)), np.int32
+    )
+    kinds = [np.frombuffer(raw, np.int64).tolist() for raw in distinct.entries(0)]
+    return kinds, kind.astype(np.int64)
 
 
-def _queue(last: dict[int, Value], generation: Generation) -> Queue | None:
+def _queue(by_number: dict[int, Value], generation: Generation) -> Queue | None:
     """The lane of a stage; None if its queue is not defined."""
-    gpu = signed32(last.get(GpuRenderStageEvent.GPU_ID, 0))
-    if GpuRenderStageEvent.HW_QUEUE_IID in last:
-        found = _specification(last, GpuRenderStageEvent.HW_QUEUE_IID, generation)
-        iid = number(last[GpuRenderStageEvent.HW_QUEUE_IID])
-        return None if found is None else Queue(gpu, found[0].decode("utf-8", "replace"), iid)
-    old = signed32(last.get(GpuRenderStageEvent.HW_QUEUE_ID, 0))
+    gpu = signed32(by_number.get(GpuRenderStageEvent.GPU_ID, 0))
+    if GpuRenderStageEvent.HW_QUEUE_IID in by_number:
+        specification = _specification(by_number, GpuRenderStageEvent.HW_QUEUE_IID, generation)
+        iid = number(by_number[GpuRenderStageEvent.HW_QUEUE_IID])
+        return (
+            None
+            if specification is None
+            else Queue(gpu, specification[0].decode("utf-8", "replace"), iid)
+        )
+    old = signed32(by_number.get(GpuRenderStageEvent.HW_QUEUE_ID, 0))
     return Queue(gpu, f"Unknown GPU Queue {old}", old)
 
 
@@ -382,44 +410,53 @@ class _Arguments:
     with something unusual, are read one by one.
     """
 
-    def __init__(self, data: Any, start: I64, size: I64, of: Columns) -> None:
-        self._data, self._start, self._size, self._of = data, start, size, of
+    def __init__(self, data: Any, start: I64, size: I64, stage_columns: Columns) -> None:
+        self._data, self._start, self._size, self._of = data, start, size, stage_columns
 
     def made(
-        self, kind: I64, known: Sequence[_Stage], states: Sequence[State], build: TraceBuilder
+        self, kind: I64, stage_kinds: Sequence[_Stage], states: Sequence[State], build: TraceBuilder
     ) -> tuple[I32, Mask]:
         """Ids of arguments, and which slices say that they are collectives."""
         n, data = len(kind), self._data
-        found = repeated(data, self._start, self._size, GpuRenderStageEvent.EXTRA_DATA)
-        start, size = found.value.view(np.int64), found.length.astype(np.int64)
-        ends = np.searchsorted(found.owner, np.arange(n), "right")
+        extra_data = repeated(data, self._start, self._size, GpuRenderStageEvent.EXTRA_DATA)
+        start, size = extra_data.value.view(np.int64), extra_data.length.astype(np.int64)
+        ends = np.searchsorted(extra_data.owner, np.arange(n), "right")
         pair = columns(data, start, size, (1, 2))
         odd, collective = np.zeros(n, bool), np.zeros(n, bool)
         texts = ((pair.lengths >= 0) | (pair.lengths == ABSENT)).all(axis=0)
-        odd[found.owner[((pair.rest & DAMAGED) > 0) | ~texts]] = True
+        odd[extra_data.owner[((pair.rest & DAMAGED) > 0) | ~texts]] = True
         key_of = codes()
         key = np.frombuffer(key_of.texts(data, *pair.spans(1)), np.int32).astype(np.int64)
         keys = key_of.entries(0)
-        for one in (i for i, raw in enumerate(keys) if raw == b"Collective name"):
-            collective[found.owner[key == one]] = True
+        for code in (i for i, raw in enumerate(keys) if raw == b"Collective name"):
+            collective[extra_data.owner[key == code]] = True
         reserved = np.array([raw in _RESERVED or not raw.isascii() for raw in keys], bool)
-        odd[found.owner[reserved[key]]] = True
-        both = np.sort(found.owner * (len(keys) + 1) + key)
-        odd[both[1:][both[1:] == both[:-1]] // (len(keys) + 1)] = True
-        rest = np.zeros(n, bool)
+        odd[extra_data.owner[reserved[key]]] = True
+        row_keys = np.sort(extra_data.owner * (len(keys) + 1) + key)
+        odd[row_keys[1:][row_keys[1:] == row_keys[:-1]] // (len(keys) + 1)] = True
+        has_further = np.zeros(n, bool)
         for number_ in _REST:
-            rest |= self._of.has(number_)
-        around = rest | np.array([bool(one.description) for one in known], bool)[kind]
+            has_further |= self._of.has(number_)
+        around = (
+            has_further | np.array([bool(stage.description) for stage in stage_kinds], bool)[kind]
+        )
         text, length = self._pairs(start, size, ends, odd)
         if not (odd | around).any():
             return _ids(build, text, length), collective
         bounds = np.concatenate(([0], np.cumsum(length, dtype=np.int64))).tolist()
         parts = []
-        for i, which in enumerate(kind.tolist()):
-            own = text[bounds[i] : bounds[i + 1]]
+        for i, i_kind in enumerate(kind.tolist()):
+            json_object = text[bounds[i] : bounds[i + 1]]
             if odd[i] or around[i]:
-                own = self._one(i, own, odd[i], rest[i], known[which], states[which].generation)
-            parts.append(own)
+                json_object = self._object_of_row(
+                    i,
+                    json_object,
+                    odd[i],
+                    has_further[i],
+                    stage_kinds[i_kind],
+                    states[i_kind].generation,
+                )
+            parts.append(json_object)
         lengths = np.array([len(part) for part in parts], np.int32)
         return _ids(build, b"".join(parts), lengths), collective
 
@@ -429,33 +466,41 @@ class _Arguments:
         if compiled is None:
             odd[:] = True
             return b"", np.zeros(len(ends), np.int32)
-        text, length, left = compiled.annotations(
+        text, length, odd_rows = compiled.annotations(
             self._data, start, size, np.ascontiguousarray(ends), [], {}, [], {}, True
         )
-        odd |= np.frombuffer(left, np.uint8) > 0
+        odd |= np.frombuffer(odd_rows, np.uint8) > 0
         return text, np.frombuffer(length, np.int32)
 
-    def _one(
-        self, i: int, own: bytes, odd: bool, rest: bool, stage: _Stage, generation: Generation
+    def _object_of_row(
+        self,
+        i: int,
+        pairs_text: bytes,
+        odd: bool,
+        has_further: bool,
+        stage: _Stage,
+        generation: Generation,
     ) -> bytes:
-        """The object of one row; ``own`` is that of its pairs."""
-        if not odd and not rest:
-            return b"{" + stage.description + (b"," + own[1:] if len(own) > 2 else b"}")
-        at = int(self._start[i])
-        found = whole_fields(bytes(self._data[at : at + int(self._size[i])]))
+        """The object of one row; ``pairs_text`` is that of its pairs."""
+        if not odd and not has_further:
+            return (
+                b"{" + stage.description + (b"," + pairs_text[1:] if len(pairs_text) > 2 else b"}")
+            )
+        begin = int(self._start[i])
+        stage_fields = whole_fields(bytes(self._data[begin : begin + int(self._size[i])]))
         members: dict[str, bytes] = {}
         if stage.description:
             members["description"] = stage.description.partition(b":")[2]
-        for value in (v for n, _, v in found if n == GpuRenderStageEvent.EXTRA_DATA):
-            of = last_values(value)
-            members[_text(of.get(1, b""))] = quoted(_text(of.get(2, b"")))
-        members |= _further(found, generation)
+        for value in (v for n, _, v in stage_fields if n == GpuRenderStageEvent.EXTRA_DATA):
+            pair = last_values(value)
+            members[_text(pair.get(1, b""))] = quoted(_text(pair.get(2, b"")))
+        members |= _further(stage_fields, generation)
         return b"{" + b",".join(quoted(key) + b":" + t for key, t in members.items()) + b"}"
 
 
 def _ids(build: TraceBuilder, text: bytes, length: I32) -> I32:
-    first = build.args_bytes(text, length)
-    return np.where(length > 2, np.arange(first, first + len(length)), -1).astype(np.int32)
+    first_id = build.args_bytes(text, length)
+    return np.where(length > 2, np.arange(first_id, first_id + len(length)), -1).astype(np.int32)
 
 
 _NUMBERS = (
@@ -467,50 +512,54 @@ _RESERVED = frozenset((b"description",))
 """Keys that other arguments may have, too."""
 
 
-def _further(found: list[Field], generation: Generation) -> dict[str, bytes]:
+def _further(stage_fields: list[Field], generation: Generation) -> dict[str, bytes]:
     """Arguments of a stage that have separate fields."""
-    last, members = {n: v for n, _, v in found}, {}
+    by_number, members = {n: v for n, _, v in stage_fields}, {}
     kernel = generation.entries.get(
-        (GPU_KERNELS, number(last.get(GpuRenderStageEvent.KERNEL_IID, 0)))
+        (GPU_KERNELS, number(by_number.get(GpuRenderStageEvent.KERNEL_IID, 0)))
     )
-    of = last_values(kernel) if kernel is not None else {}
+    kernel_facts = last_values(kernel) if kernel is not None else {}
     for n, key in ((2, "kernel_name"), (3, "kernel_demangled_name"), (4, "kernel_arch")):
-        if n in of:
-            members[key] = quoted(_text(of[n]))
+        if n in kernel_facts:
+            members[key] = quoted(_text(kernel_facts[n]))
     for key, n in _NUMBERS:
-        if n in last:
-            members[key] = b"%d" % number(last[n])
-    if GpuRenderStageEvent.LAUNCH in last:
-        members |= _launch(whole_fields(last[GpuRenderStageEvent.LAUNCH]), generation)
+        if n in by_number:
+            members[key] = b"%d" % number(by_number[n])
+    if GpuRenderStageEvent.LAUNCH in by_number:
+        members |= _launch(whole_fields(by_number[GpuRenderStageEvent.LAUNCH]), generation)
     return members
 
 
-def _launch(found: list[Field], generation: Generation) -> dict[str, bytes]:
+def _launch(launch_fields: list[Field], generation: Generation) -> dict[str, bytes]:
     """The dimensions of a launch, and what else it was given."""
-    last = {n: v for n, _, v in found}
+    by_number = {n: v for n, _, v in launch_fields}
     members: dict[str, bytes] = {}
     sizes = []
     for n, size in ((1, b"grid_size"), (2, b"workgroup_size")):
-        if n in last:
-            of = last_values(last[n])
-            axes = zip(b"xyz", (number(of.get(k, 0)) for k in (1, 2, 3)), strict=True)
+        if n in by_number:
+            axis_sizes = last_values(by_number[n])
+            axes = zip(b"xyz", (number(axis_sizes.get(k, 0)) for k in (1, 2, 3)), strict=True)
             text = b",".join(b'"%c":%d' % axis for axis in axes)
             sizes.append(b'"%b":{%b}' % (size, text))
     if sizes:
         members["launch"] = b"{" + b",".join(sizes) + b"}"
-    for value in (v for n, _, v in found if n == 3):
-        of = last_values(value)
-        entry = generation.entries.get((GPU_KERNEL_ARGUMENTS, number(of.get(1, 0))))
-        key = _text(last_values(entry).get(2, b"")) if entry is not None else _text(of.get(2, b""))
-        stated = _value(of)
-        if key and stated:
-            members[key] = stated
+    for value in (v for n, _, v in launch_fields if n == 3):
+        argument = last_values(value)
+        entry = generation.entries.get((GPU_KERNEL_ARGUMENTS, number(argument.get(1, 0))))
+        key = (
+            _text(last_values(entry).get(2, b""))
+            if entry is not None
+            else _text(argument.get(2, b""))
+        )
+        value_text = _value(argument)
+        if key and value_text:
+            members[key] = value_text
     return members
 
 
-def _value(of: dict[int, Value]) -> bytes:
+def _value(by_number: dict[int, Value]) -> bytes:
     """The value of a launch argument: a signed or unsigned integer, a double, or text."""
-    for n, value in of.items():
+    for n, value in by_number.items():
         if n in (3, 4):
             return b"%d" % (signed(value) if n == 3 else number(value))
         if n == 5:

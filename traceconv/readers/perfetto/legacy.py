@@ -64,46 +64,48 @@ class Old:
     flow: tuple[Hashable, str] | None = None
 
 
-def read(found: list[Field], state: State, descriptors: Descriptors, kind: int) -> Old | str:
+def read(event_fields: list[Field], state: State, descriptors: Descriptors, kind: int) -> Old | str:
     """What an event with a LegacyEvent is.
 
     Args:
-        found: fields of the TrackEvent.
+        event_fields: fields of the TrackEvent.
         kind:  of mark, by its type; 0 if it has none.
 
     Returns:
         That, or the issue it is booked under.
     """
-    event = {n: v for n, _, v in found}
-    of = last_values(event[TrackEvent.LEGACY_EVENT])
-    own = _thread(event, of, state, kind)
-    key = None if own is None else thread_key(state.machine, *own)
-    phase = chr(signed32(of[LegacyEvent.PHASE]) & 0x7F) if LegacyEvent.PHASE in of else ""
-    name_iid = number(of.get(LegacyEvent.NAME_IID, 0))
-    flow = _flow(of)
+    event = {n: v for n, _, v in event_fields}
+    old_event = last_values(event[TrackEvent.LEGACY_EVENT])
+    own_thread = _thread(event, old_event, state, kind)
+    key = None if own_thread is None else thread_key(state.machine, *own_thread)
+    phase = (
+        chr(signed32(old_event[LegacyEvent.PHASE]) & 0x7F) if LegacyEvent.PHASE in old_event else ""
+    )
+    name_iid = number(old_event.get(LegacyEvent.NAME_IID, 0))
+    flow = _flow(old_event)
     if kind or not phase:
         return Old(None, -1, key, name_iid=name_iid, flow=flow)
     if phase == "X":
-        dur = signed(of.get(LegacyEvent.DURATION_US, 0)) * 1000
+        dur = signed(old_event.get(LegacyEvent.DURATION_US, 0)) * 1000
         if dur < 0:
             return "negative-duration"
         return Old(SLICE_BEGIN, min(dur, 2**62), key, name_iid=name_iid, flow=flow)
     if phase in _FLOW_ACTS:
-        ids = [(n, number(of[n])) for n in _IDS if n in of]
+        ids = [(n, number(old_event[n])) for n in _IDS if n in old_event]
         if not ids:
             return "malformed-record"
-        waits = phase == "f" and not number(of.get(LegacyEvent.BIND_TO_ENCLOSING, 0))
+        waits = phase == "f" and not number(old_event.get(LegacyEvent.BIND_TO_ENCLOSING, 0))
         kind = FLOW_NEXT if waits else FLOW_AROUND
         return Old(kind, -1, key, name_iid=name_iid, flow=(ids[0], _FLOW_ACTS[phase]))
     if phase == "M":
         return "metadata-unused"
     if phase not in _KINDS:
         return "unknown-phase"
-    thread = own or _thread_of(event, state, descriptors)
+    thread = own_thread or _thread_of(event, state, descriptors)
     if phase in _ASYNC:
-        key = _operation(of, state, thread)
+        key = _operation(old_event, state, thread)
     elif phase in "Ii":
-        scope = number(of.get(LegacyEvent.INSTANT_EVENT_SCOPE, 0))
+        scope = number(old_event.get(LegacyEvent.INSTANT_EVENT_SCOPE, 0))
         if scope == _GLOBAL:
             key = ("instants", state.machine)
         elif scope == _PROCESS and thread is not None:
@@ -112,13 +114,16 @@ def read(found: list[Field], state: State, descriptors: Descriptors, kind: int) 
 
 
 def _thread(
-    event: dict[int, Value], of: dict[int, Value], state: State, kind: int
+    event: dict[int, Value], old_event: dict[int, Value], state: State, kind: int
 ) -> tuple[int, int] | None:
     """The thread an event is on although it names no track, or names the root."""
-    named = number(event.get(TrackEvent.TRACK_UUID, state.track or 0))
-    if named:
+    uuid = number(event.get(TrackEvent.TRACK_UUID, state.track or 0))
+    if uuid:
         return None
-    process, thread = of.get(LegacyEvent.PID_OVERRIDE), of.get(LegacyEvent.TID_OVERRIDE)
+    process, thread = (
+        old_event.get(LegacyEvent.PID_OVERRIDE),
+        old_event.get(LegacyEvent.TID_OVERRIDE),
+    )
     falls_back = (TrackEvent.TRACK_UUID not in event or not kind) and state.thread is not None
     falls_back |= process is not None or (thread is not None and state.thread is not None)
     if not falls_back:
@@ -134,26 +139,28 @@ def _thread_of(
 ) -> tuple[int, int] | None:
     """The thread of the track an event names, else that of its sequence."""
     uuid = number(event.get(TrackEvent.TRACK_UUID, state.track or 0))
-    known = descriptors.of(track_key(state.machine, uuid))
-    if known is not None and known.pid is not None:
-        return known.pid, known.pid if known.tid is None else known.tid
+    descriptor = descriptors.of(track_key(state.machine, uuid))
+    if descriptor is not None and descriptor.pid is not None:
+        return descriptor.pid, descriptor.pid if descriptor.tid is None else descriptor.tid
     return state.thread
 
 
-def _operation(of: dict[int, Value], state: State, thread: tuple[int, int] | None) -> Key | None:
+def _operation(
+    old_event: dict[int, Value], state: State, thread: tuple[int, int] | None
+) -> Key | None:
     """What parts of an asynchronous operation have in common."""
-    scope = message(of.get(LegacyEvent.ID_SCOPE, b"")).decode("utf-8", "replace")
+    scope = message(old_event.get(LegacyEvent.ID_SCOPE, b"")).decode("utf-8", "replace")
     for n in (LegacyEvent.UNSCOPED_ID, LegacyEvent.GLOBAL_ID):
-        if n in of:
-            return ("async", state.machine, -1, number(of[n]), scope)
-    if LegacyEvent.LOCAL_ID in of and thread is not None:
-        return ("async", state.machine, thread[0], number(of[LegacyEvent.LOCAL_ID]), scope)
+        if n in old_event:
+            return ("async", state.machine, -1, number(old_event[n]), scope)
+    if LegacyEvent.LOCAL_ID in old_event and thread is not None:
+        return ("async", state.machine, thread[0], number(old_event[LegacyEvent.LOCAL_ID]), scope)
     return None
 
 
-def _flow(of: dict[int, Value]) -> tuple[int, str] | None:
+def _flow(old_event: dict[int, Value]) -> tuple[int, str] | None:
     """The end of a flow that an event has besides what it is."""
-    act = _DIRECTIONS.get(number(of.get(LegacyEvent.FLOW_DIRECTION, 0)))
-    if act is None or LegacyEvent.BIND_ID not in of:
+    act = _DIRECTIONS.get(number(old_event.get(LegacyEvent.FLOW_DIRECTION, 0)))
+    if act is None or LegacyEvent.BIND_ID not in old_event:
         return None
-    return number(of[LegacyEvent.BIND_ID]), act
+    return number(old_event[LegacyEvent.BIND_ID]), act

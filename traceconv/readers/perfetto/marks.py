@@ -87,23 +87,23 @@ class Lanes:
 
     def number(self, key: Key) -> int:
         """The number of a key, new or known."""
-        found = self._numbers.setdefault(key, len(self.keys))
-        if found == len(self.keys):
+        number = self._numbers.setdefault(key, len(self.keys))
+        if number == len(self.keys):
             self.keys.append(key)
-        return found
+        return number
 
     def tracks(self, machine: int, uuids: I64) -> I32:
         """The numbers of tracks of a machine."""
-        known, table = self._machines.setdefault(machine, (codes(), np.empty(0, np.int32)))
-        had = len(known)
-        code = np.frombuffer(known.numbers(np.ascontiguousarray(uuids)), np.int32)
-        if len(known) > had:
-            new = [int.from_bytes(raw, "little") for raw in known.entries(had)]
-            more = [self.number(track_key(machine, uuid)) for uuid in new]
-            table = np.concatenate((table, np.array(more, np.int32)))
-            self._machines[machine] = (known, table)
-        found: I32 = table[code]
-        return found
+        uuid_codes, table = self._machines.setdefault(machine, (codes(), np.empty(0, np.int32)))
+        had = len(uuid_codes)
+        code = np.frombuffer(uuid_codes.numbers(np.ascontiguousarray(uuids)), np.int32)
+        if len(uuid_codes) > had:
+            new = [int.from_bytes(raw, "little") for raw in uuid_codes.entries(had)]
+            new_numbers = [self.number(track_key(machine, uuid)) for uuid in new]
+            table = np.concatenate((table, np.array(new_numbers, np.int32)))
+            self._machines[machine] = (uuid_codes, table)
+        numbers: I32 = table[code]
+        return numbers
 
 
 class Names:
@@ -126,20 +126,20 @@ class Names:
         """Numbers of ids: odd ones."""
         wide = (iid < 0) | (iid >= 1 << _IID_BITS)
         key = generation << _IID_BITS | np.where(wide, 0, iid)
-        for at in np.flatnonzero(wide).tolist():  # no writer counts that far
-            own = (int(generation[at]), int(iid[at]) & 0xFFFFFFFFFFFFFFFF)
-            key[at] = -1 - self._wide.setdefault(own, len(self._wide))
-        found = np.frombuffer(self._referred.numbers(np.ascontiguousarray(key)), np.int32)
-        return found * np.int32(2) + np.int32(1)
+        for i in np.flatnonzero(wide).tolist():  # no writer counts that far
+            pair = (int(generation[i]), int(iid[i]) & 0xFFFFFFFFFFFFFFFF)
+            key[i] = -1 - self._wide.setdefault(pair, len(self._wide))
+        codes_found = np.frombuffer(self._referred.numbers(np.ascontiguousarray(key)), np.int32)
+        return codes_found * np.int32(2) + np.int32(1)
 
     def one(self, text: bytes) -> int:
         """The number of a text."""
-        one = np.array([len(text)], np.int64)
-        return int(self.stated(text, np.zeros(1, np.int64), one)[0])
+        size = np.array([len(text)], np.int64)
+        return int(self.stated(text, np.zeros(1, np.int64), size)[0])
 
     def texts(self, sequences: Sequences) -> dict[int, bytes | None]:
         """The text of every number; None where an id was never defined."""
-        found: dict[int, bytes | None] = {
+        text_by_number: dict[int, bytes | None] = {
             2 * i: raw for i, raw in enumerate(self._stated.entries(0))
         }
         generations = {state.generation.number: state.generation for state in sequences.states}
@@ -147,8 +147,8 @@ class Names:
         for i, raw in enumerate(self._referred.entries(0)):
             key = int.from_bytes(raw, "little", signed=True)
             generation, iid = divmod(key, 1 << _IID_BITS) if key >= 0 else wide[-1 - key]
-            found[2 * i + 1] = generations[generation].text(self._table, iid)
-        return found
+            text_by_number[2 * i + 1] = generations[generation].text(self._table, iid)
+        return text_by_number
 
 
 @dataclass
@@ -214,37 +214,41 @@ class Events:
     def marks(self) -> Marks:
         """All events; called once."""
         types = (np.int64, np.int8, np.int32, np.int32, np.int32, np.int32)
-        made = Marks(self._dur, *_joined(self._marks, types))
+        marks_made = Marks(self._dur, *_concatenated(self._marks, types))
         undefined = 0
-        for one in self._unresolved:
-            data = b"".join(one.annotations)
-            size = np.array([len(a) for a in one.annotations], np.int64)
+        for unresolved in self._unresolved:
+            data = b"".join(unresolved.annotations)
+            size = np.array([len(a) for a in unresolved.annotations], np.int64)
             start = np.concatenate(([0], np.cumsum(size)[:-1]))
             ends = np.array([len(size)])
-            found = objects(data, start, size, ends, one.state.generation.arguments)
-            made.args[one.mark] = self.build.args(found.text if len(found.text) > 2 else None)
-            undefined += len(found.undefined)
+            resolved_objects = objects(
+                data, start, size, ends, unresolved.state.generation.arguments
+            )
+            marks_made.args[unresolved.mark] = self.build.args(
+                resolved_objects.text if len(resolved_objects.text) > 2 else None
+            )
+            undefined += len(resolved_objects.undefined)
         self.build.skip("interned-unknown", "arguments", undefined)
-        return made
+        return marks_made
 
     def samples(self) -> Samples:
         """All samples, in the order of the file."""
-        return Samples(*_joined(self._samples, (np.int64, np.int32, np.float64, np.int32)))
+        return Samples(*_concatenated(self._samples, (np.int64, np.int32, np.float64, np.int32)))
 
     def flows(self) -> Flows:
         """All ends of flows."""
-        return Flows(*_joined(self._flows, (np.int64, np.uint64, np.bool_)))
+        return Flows(*_concatenated(self._flows, (np.int64, np.uint64, np.bool_)))
 
 
-def _joined(parts: list[tuple[Any, ...]], types: tuple[Any, ...]) -> Iterator[NDArray[Any]]:
+def _concatenated(parts: list[tuple[Any, ...]], types: tuple[Any, ...]) -> Iterator[NDArray[Any]]:
     """Columns of all parts, one after the other, so that not all are there twice."""
     if not parts:
         return iter([np.empty(0, dtype) for dtype in types])
-    made = []
-    left = [list(part) for part in parts]
+    columns_made = []
+    remaining = [list(part) for part in parts]
     parts.clear()
-    for at, dtype in enumerate(types):
-        made.append(np.concatenate([np.asarray(part[at], dtype) for part in left]))
-        for part in left:
-            part[at] = None
-    return iter(made)
+    for i, dtype in enumerate(types):
+        columns_made.append(np.concatenate([np.asarray(part[i], dtype) for part in remaining]))
+        for part in remaining:
+            part[i] = None
+    return iter(columns_made)

@@ -123,25 +123,25 @@ class Unread:
         self.kinds: Counter[str] = Counter()
         self._descriptive: Counter[str] = Counter()
 
-    def take(self, some: Packets) -> None:
+    def take(self, batch: Packets) -> None:
         """Count those among some packets."""
-        some = some.take(_others(some))
-        if not len(some):
+        batch = batch.take(_others(batch))
+        if not len(batch):
             return
-        known = np.zeros(len(some), bool)
+        is_known = np.zeros(len(batch), bool)
         for number_ in _STATE_OR_READ:
-            known |= some.columns.has(number_)
+            is_known |= batch.columns.has(number_)
         numbers = list(KINDS)
-        for at in range(0, len(numbers), _AT_ONCE):
-            wanted = numbers[at : at + _AT_ONCE]
-            of = columns(some.data, some.start, some.size, wanted)
-            for number_ in wanted:
-                has = of.has(number_)
+        for begin in range(0, len(numbers), _AT_ONCE):
+            asked_numbers = numbers[begin : begin + _AT_ONCE]
+            packet_columns = columns(batch.data, batch.start, batch.size, asked_numbers)
+            for number_ in asked_numbers:
+                has = packet_columns.has(number_)
                 counts = self._descriptive if number_ in DESCRIPTIVE else self.kinds
                 counts[KINDS[number_]] += int(has.sum())
-                known |= has
-        for row in np.flatnonzero(~known).tolist():
-            further = {n for n, _, _ in whole_fields(some.bytes_of(row))}
+                is_known |= has
+        for row in np.flatnonzero(~is_known).tolist():
+            further = {n for n, _, _ in whole_fields(batch.bytes_of(row))}
             self.kinds.update(f"field {n}" for n in further.difference(FIELDS, _OF_WRITER))
 
     def book(self, build: TraceBuilder) -> None:
@@ -155,12 +155,12 @@ class Unread:
         return ", ".join(f"{name} ({count})" for name, count in self.kinds.items() if count)
 
 
-def _others(some: Packets) -> Mask:
+def _others(batch: Packets) -> Mask:
     """Which packets hold data of other sources."""
-    other: Mask = (some.columns.rest & OTHERS) > 0
+    is_other: Mask = (batch.columns.rest & OTHERS) > 0
     for number_ in _EVENTS:
-        other &= ~some.columns.has(number_)
-    return other
+        is_other &= ~batch.columns.has(number_)
+    return is_other
 
 
 def passed_on(source: Source, name: str, shift_ns: int, issues: Issues) -> Iterator[bytes]:
@@ -188,32 +188,35 @@ def passed_on(source: Source, name: str, shift_ns: int, issues: Issues) -> Itera
     )
     yield encoded(PACKET, encoded(TracePacket.TRACE_ATTRIBUTES, version + shift))
     kinds: Counter[str] = Counter()
-    for some in packets(source, name, TraceBuilder.of_rank(0)):
-        state = (some.columns.integer(TracePacket.SEQUENCE_FLAGS) & STATE_CLEARED) > 0
+    for batch in packets(source, name, TraceBuilder.of_rank(0)):
+        state = (batch.columns.integer(TracePacket.SEQUENCE_FLAGS) & STATE_CLEARED) > 0
         for number_ in _STATE:
-            state |= some.columns.has(number_)
+            state |= batch.columns.has(number_)
         block = []
-        for row in np.flatnonzero(_others(some) | state).tolist():
-            found = _kept(some.bytes_of(row))
-            if found is not None:
-                kinds.update(KINDS[n] for n, _, _ in found if n in SYSTEM_DATA)
-                block.append(encoded(PACKET, _message(found)))
+        for row in np.flatnonzero(_others(batch) | state).tolist():
+            packet_fields = _passed_fields_of(batch.bytes_of(row))
+            if packet_fields is not None:
+                kinds.update(KINDS[n] for n, _, _ in packet_fields if n in SYSTEM_DATA)
+                block.append(encoded(PACKET, _message(packet_fields)))
         yield b"".join(block)
     listed = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
     issues.add("perfetto-packet-beside", source.title(name), listed, kinds.total())
 
 
-def _kept(raw: bytes) -> list[Field] | None:
+def _passed_fields_of(raw: bytes) -> list[Field] | None:
     """The fields of a packet that are passed on; None if that is nothing."""
     try:
-        found = [one for one in fields(raw) if one[0] in _PASSED_FIELDS]
+        packet_fields = [
+            packet_field for packet_field in fields(raw) if packet_field[0] in _PASSED_FIELDS
+        ]
     except BrokenMessage:
         return None
     if not any(
-        n in SYSTEM_DATA or n in _STATE or n == TracePacket.SEQUENCE_FLAGS for n, _, _ in found
+        n in SYSTEM_DATA or n in _STATE or n == TracePacket.SEQUENCE_FLAGS
+        for n, _, _ in packet_fields
     ):
         return None
-    return [(n, w, _trimmed(n, v)) for n, w, v in found]
+    return [(n, w, _trimmed(n, v)) for n, w, v in packet_fields]
 
 
 def _trimmed(kind: int, value: int | bytes) -> int | bytes:
@@ -221,11 +224,11 @@ def _trimmed(kind: int, value: int | bytes) -> int | bytes:
     if kind == _PROCESS_TREE:
         return _inside(value, (_PROCESSES,), _without_command)
     if kind == _PROCESS_STATS:
-        return _inside(value, (_PROCESSES,), lambda of: [f for f in of if f[0] != _FILES])
+        return _inside(value, (_PROCESSES,), lambda process: [f for f in process if f[0] != _FILES])
     if kind == TracePacket.INTERNED_DATA:
-        own = [(n, w, v) for n, w, v in whole_fields(value) if n not in _OF_EVENTS]
+        own_fields = [(n, w, v) for n, w, v in whole_fields(value) if n not in _OF_EVENTS]
         return _inside(
-            _message(own),
+            _message(own_fields),
             _FOLDERS,
             lambda entry: [(n, w, _last_name(v) if n == STRING else v) for n, w, v in entry],
         )
@@ -234,31 +237,31 @@ def _trimmed(kind: int, value: int | bytes) -> int | bytes:
 
 def _inside(value: int | bytes, numbers: tuple[int, ...], change: Change) -> bytes:
     """A message whose nested messages of these numbers are changed."""
-    made = (
+    changed = (
         (n, w, _message(change(whole_fields(inner))))
         if n in numbers and isinstance(inner, bytes)
         else (n, w, inner)
         for n, w, inner in whole_fields(value)
     )
-    return _message(made)
+    return _message(changed)
 
 
-def _message(found: Iterable[Field]) -> bytes:
-    return b"".join(encoded(n, v, w) for n, w, v in found)
+def _message(message_fields: Iterable[Field]) -> bytes:
+    return b"".join(encoded(n, v, w) for n, w, v in message_fields)
 
 
 def _without_command(process: list[Field]) -> list[Field]:
     """The program alone, without its folder: arguments may be secrets."""
-    made: list[Field] = []
+    trimmed: list[Field] = []
     program = False
     for n, wire, value in process:
         if n == _COMMAND:
             if not program:
-                made.append((n, wire, _last_name(value)))
+                trimmed.append((n, wire, _last_name(value)))
             program = True
         else:
-            made.append((n, wire, value))
-    return made
+            trimmed.append((n, wire, value))
+    return trimmed
 
 
 def _last_name(path: int | bytes) -> bytes:

@@ -60,27 +60,31 @@ class Own:
 
 def attributes(source: Source, name: str, head: bytes) -> dict[str, str | int]:
     """The attributes of an output of traceconv, without the prefix; empty for other traces."""
-    found = frames(head, 0, len(head), 3)
-    rest = head[found.end : found.end + 200]
-    if found.how == CUT and len(head) >= HEAD_BYTES and b"traceconv.version" in rest:
+    first_frames = frames(head, 0, len(head), 3)
+    behind = head[first_frames.end : first_frames.end + 200]
+    if first_frames.how == CUT and len(head) >= HEAD_BYTES and b"traceconv.version" in behind:
         head = source.head(name, _MOST_HEAD_BYTES)
-        found = frames(head, 0, len(head), 3)
-    known: dict[str, str | int] = {}
-    for start, size in zip(found.start.tolist(), found.size.tolist(), strict=True):
+        first_frames = frames(head, 0, len(head), 3)
+    attributes_found: dict[str, str | int] = {}
+    for start, size in zip(first_frames.start.tolist(), first_frames.size.tolist(), strict=True):
         packet = last_values(head[start : start + size])
         for n, _, value in whole_fields(packet.get(TracePacket.TRACE_ATTRIBUTES, b"")):
-            of = last_values(value)
-            key = text(of.get(Attribute.KEY, b""))
+            attribute = last_values(value)
+            key = text(attribute.get(Attribute.KEY, b""))
             if n != 1 or not key.startswith(SIGN):
                 continue
-            stated: str | int = message(of.get(Attribute.STRING_VALUE, b"")).decode(
+            attribute_value: str | int = message(attribute.get(Attribute.STRING_VALUE, b"")).decode(
                 errors="replace"
             )
-            if Attribute.LONG_VALUE in of:
-                stated = signed(of[Attribute.LONG_VALUE])
-            known[key.removeprefix(SIGN)] = stated
+            if Attribute.LONG_VALUE in attribute:
+                attribute_value = signed(attribute[Attribute.LONG_VALUE])
+            attributes_found[key.removeprefix(SIGN)] = attribute_value
     # the ranks in a bundle have no version: it is in the file with the facts of the run
-    return known if "version" in known or {"ranks", "base_ns"} <= known.keys() else {}
+    return (
+        attributes_found
+        if "version" in attributes_found or {"ranks", "base_ns"} <= attributes_found.keys()
+        else {}
+    )
 
 
 def captures(
@@ -97,25 +101,33 @@ def captures(
         facts: attributes by file.
         heads: first bytes by file.
     """
-    others = {name: at for name, of in facts.items() if isinstance(at := of.get(OTHERS_NS), int)}
+    others = {
+        name: shift_ns
+        for name, attributes_of in facts.items()
+        if isinstance(shift_ns := attributes_of.get(OTHERS_NS), int)
+    }
     common = {}  # files with the facts of a run, by folder: in every bundle, without events
     for name in facts.keys() - others.keys():
-        found = frames(heads[name], 0, len(heads[name]), 3)
-        if found.how == WHOLE and found.end == len(heads[name]) and len(found.start) <= 2:
+        first_frames = frames(heads[name], 0, len(heads[name]), 3)
+        if (
+            first_frames.how == WHOLE
+            and first_frames.end == len(heads[name])
+            and len(first_frames.start) <= 2
+        ):
             common[folder(name)] = name
     members: defaultdict[str, dict[str, Facts]] = defaultdict(dict)
     alone: dict[str, Facts] = {}
-    for name, of in facts.items():
-        if folder(name) in common and "version" not in of:
-            members[folder(name)][name] = of
+    for name, attributes_of in facts.items():
+        if folder(name) in common and "version" not in attributes_of:
+            members[folder(name)][name] = attributes_of
         elif name not in others and name not in common.values():
-            alone[name] = of
-    made: list[Capture] = []
+            alone[name] = attributes_of
+    captures_made: list[Capture] = []
     for where, ranks in members.items():
-        beside = {name: at for name, at in others.items() if folder(name) == where}
+        beside = {name: shift_ns for name, shift_ns in others.items() if folder(name) == where}
         name = common[where]
-        made += _bundle(source, names, (name, facts[name]), ranks, beside, issues)
-    return made + _files(source, alone, issues)
+        captures_made += _bundle(source, names, (name, facts[name]), ranks, beside, issues)
+    return captures_made + _files(source, alone, issues)
 
 
 def _bundle(
@@ -132,22 +144,22 @@ def _bundle(
         run:    the file with the facts of the run, and these.
         beside: files with packets of other data sources, and what to add to their stamps.
     """
-    common, told = run
-    _add_stated(issues, source.title(common), told)
-    shared = {key: told[key] for key in _OF_RUN if key in told}
-    found: list[Capture] = []
-    for name, of in members.items():
-        found += _ranks(source, (name,), {**shared, **of}, source.title(common))
+    common, run_facts = run
+    _add_recorded_issues(issues, source.title(common), run_facts)
+    shared = {key: run_facts[key] for key in _OF_RUN if key in run_facts}
+    ranks: list[Capture] = []
+    for name, rank_facts in members.items():
+        ranks += _ranks(source, (name,), {**shared, **rank_facts}, source.title(common))
     uses = {common: "facts of the run, without events"}
     manifest = str(PurePosixPath(common).with_name("perfetto_manifest.json"))
     if manifest in names:
         uses[manifest] = "names the files of a bundle"
     uses |= dict.fromkeys(beside, "packets of other data sources")
     first = (
-        replace(one, known=tuple(uses), uses=uses, beside=tuple(beside.items()))
-        for one in found[:1]
+        replace(capture, known=tuple(uses), uses=uses, beside=tuple(beside.items()))
+        for capture in ranks[:1]
     )
-    return [*first, *found[1:]]
+    return [*first, *ranks[1:]]
 
 
 def folder(name: str) -> str:
@@ -158,26 +170,32 @@ def folder(name: str) -> str:
 def _files(source: Source, facts: Mapping[str, Facts], issues: Issues) -> list[Capture]:
     """The ranks in files that are not of a bundle."""
     groups: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
-    for name, of in facts.items():
-        part = _document(of.get("part"), dict[str, Any], {})
+    for name, file_facts in facts.items():
+        part = _document(file_facts.get("part"), dict[str, Any], {})
         number, parts = part.get("number"), part.get("of")
         if type(number) is int and type(parts) is int:
             unnumbered = re.sub(r"-\d+(\.[^/]*)$", r"\1", name)
-            key = (folder(name), parts, of.get("base_ns"), of.get("ranks"), unnumbered)
+            key = (
+                folder(name),
+                parts,
+                file_facts.get("base_ns"),
+                file_facts.get("ranks"),
+                unnumbered,
+            )
             groups.setdefault(key, []).append((number, name))
         else:
             groups[(name,)] = [(0, name)]
-    found: list[Capture] = []
+    captures_found: list[Capture] = []
     for key, members in groups.items():
         names = tuple(name for _, name in sorted(members))
         title = source.title(names[0])
-        _add_stated(issues, title, facts[names[0]])
-        found += _ranks(source, names, facts[names[0]])
+        _add_recorded_issues(issues, title, facts[names[0]])
+        captures_found += _ranks(source, names, facts[names[0]])
         if len(key) > 1 and not source.lone:  # other parts may be given next to it
-            every = set(range(1, min(int(key[1]), _MOST_PARTS) + 1))
-            for missing in sorted(every - {n for n, _ in members})[:_MOST_MISSING]:
+            numbers = set(range(1, min(int(key[1]), _MOST_PARTS) + 1))
+            for missing in sorted(numbers - {n for n, _ in members})[:_MOST_MISSING]:
                 issues.add("part-missing", title, f"part {missing} of {key[1]}")
-    return found
+    return captures_found
 
 
 def _document(value: object, kind: type[T], none: T) -> T:
@@ -188,26 +206,28 @@ def _document(value: object, kind: type[T], none: T) -> T:
         return none
 
 
-def _add_stated(issues: Issues, title: str, of: Facts) -> None:
+def _add_recorded_issues(issues: Issues, title: str, file_facts: Facts) -> None:
     """Issues of the run that wrote a file, as its attributes have them."""
     of_job = Issues()
-    listed = _document(of.get("job_issues"), list[tuple[str, str, Count, list[str]]], [])
+    listed = _document(file_facts.get("job_issues"), list[tuple[str, str, Count, list[str]]], [])
     add_issues(of_job, listed)
-    for code, count in _document(of.get("issues"), dict[str, Count], {}).items():
+    for code, count in _document(file_facts.get("issues"), dict[str, Count], {}).items():
         if code in _LIMITS:
             of_job.add(code, title, count=count - of_job.count(code))
     issues.extend(of_job)
 
 
-def _ranks(source: Source, names: tuple[str, ...], of: Facts, origin: str = "") -> list[Capture]:
+def _ranks(
+    source: Source, names: tuple[str, ...], file_facts: Facts, origin: str = ""
+) -> list[Capture]:
     """The ranks of files that hold the same ones; ``origin``: the output they are of, "" for these
     files.
     """
-    base = of.get("base_ns", 0)
+    base = file_facts.get("base_ns", 0)
     base = base if isinstance(base, int) and abs(base) <= INT64_MAX else 0
-    coordinates = _document(of.get("coordinates"), dict[str, Any], {})
+    coordinates = _document(file_facts.get("coordinates"), dict[str, Any], {})
     title = source.title(names[0])
-    clock = _document(of.get("clock"), dict[str, Any], {})
+    clock = _document(file_facts.get("clock"), dict[str, Any], {})
     return [
         Capture(
             reader="perfetto",
@@ -219,9 +239,9 @@ def _ranks(source: Source, names: tuple[str, ...], of: Facts, origin: str = "") 
             label=title,
             placement=stated_in_metadata(coordinates, rank),
             detail=Own(rank, base),
-            content=stated_content(of),
+            content=stated_content(file_facts),
         )
-        for rank in parse_ranges(str(of.get("ranks", "")))
+        for rank in parse_ranges(str(file_facts.get("ranks", "")))
     ]
 
 
@@ -229,7 +249,7 @@ def add_issues(issues: Issues, listed: Iterable[tuple[str, str, int, list[str]]]
     """Issues of the run that wrote a file: code, file, count, places."""
     for code, file, count, places in list(listed)[:_MOST_ISSUES]:
         if code in CODES:
-            known = Issues()
-            known.add(code, file, count=count)
-            kept = tuple(places[: issues.PLACES_KEPT])
-            issues.extend(replace(issue, places=kept) for issue in known)
+            own_issues = Issues()
+            own_issues.add(code, file, count=count)
+            kept_places = tuple(places[: issues.PLACES_KEPT])
+            issues.extend(replace(issue, places=kept_places) for issue in own_issues)

@@ -104,8 +104,8 @@ class Packets:
 
     def bytes_of(self, row: int) -> bytes:
         """A packet."""
-        at = int(self.start[row])
-        return bytes(self.data[at : at + int(self.size[row])])
+        begin = int(self.start[row])
+        return bytes(self.data[begin : begin + int(self.size[row])])
 
     def rows(self, first: int, stop: int) -> Packets:
         """The packets from ``first`` up to ``stop``."""
@@ -113,9 +113,14 @@ class Packets:
 
     def take(self, rows: Any) -> Packets:
         """The packets of an index array or mask."""
-        of = self.columns
-        taken = Columns(of.wanted, of.values[:, rows], of.lengths[:, rows], of.rest[rows])
-        return replace(self, start=self.start[rows], size=self.size[rows], columns=taken)
+        all_columns = self.columns
+        taken_columns = Columns(
+            all_columns.wanted,
+            all_columns.values[:, rows],
+            all_columns.lengths[:, rows],
+            all_columns.rest[rows],
+        )
+        return replace(self, start=self.start[rows], size=self.size[rows], columns=taken_columns)
 
 
 def packets(
@@ -139,13 +144,13 @@ def packets(
 def plausible(of: Columns) -> Mask:
     """Which messages can be packets: the fields known here are of the kind they have."""
     good: Mask = (of.rest & DAMAGED) == 0
-    some = np.zeros(len(of), bool)
-    for at, number in enumerate(of.wanted):
-        there = of.lengths[at] != -1
-        expected = of.lengths[at] == VARINT if number in _NUMBERS else of.lengths[at] >= 0
-        good &= ~there | expected
-        some |= there & (number != TracePacket.CLOCK_SNAPSHOT)
-    return good & some
+    has_fields = np.zeros(len(of), bool)
+    for i, number in enumerate(of.wanted):
+        is_present = of.lengths[i] != -1
+        expected = of.lengths[i] == VARINT if number in _NUMBERS else of.lengths[i] >= 0
+        good &= ~is_present | expected
+        has_fields |= is_present & (number != TracePacket.CLOCK_SNAPSHOT)
+    return good & has_fields
 
 
 class _Run:
@@ -165,20 +170,26 @@ class _Run:
         """Yield all packets; moves the window to its end."""
         window = self._window
         while window.pos < window.end or self._more():
-            found = frames(window.data, window.pos, window.end, 1 << 62)
-            if len(found.start):
-                of = columns(window.data, found.start, found.size, FIELDS)
-                here = Packets(window.data, found.start, found.size, of, window.offset - window.pos)
-                if found.how == FOREIGN and of.rest[-1] & DAMAGED:
+            run_frames = frames(window.data, window.pos, window.end, 1 << 62)
+            if len(run_frames.start):
+                packet_columns = columns(window.data, run_frames.start, run_frames.size, FIELDS)
+                batch = Packets(
+                    window.data,
+                    run_frames.start,
+                    run_frames.size,
+                    packet_columns,
+                    window.offset - window.pos,
+                )
+                if run_frames.how == FOREIGN and packet_columns.rest[-1] & DAMAGED:
                     # its length may be what is damaged: what follows is looked for inside
-                    found = found._replace(end=int(found.start[-1]))
-                    here = here.rows(0, len(here) - 1)
-                yield from self._expanded(here)
-            window.pos = found.end
-            if found.how == FOREIGN:
+                    run_frames = run_frames._replace(end=int(run_frames.start[-1]))
+                    batch = batch.rows(0, len(batch) - 1)
+                yield from self._expanded(batch)
+            window.pos = run_frames.end
+            if run_frames.how == FOREIGN:
                 self._fault("P01-packet", window.place(window.pos))
-            if found.how == FOREIGN or (found.how == CUT and not self._longer()):
-                self._skip("truncated" if found.how == CUT and self._over else "skipped-bytes")
+            if run_frames.how == FOREIGN or (run_frames.how == CUT and not self._longer()):
+                self._skip("truncated" if run_frames.how == CUT and self._over else "skipped-bytes")
 
     def _more(self) -> bool:
         self._over = self._over or not self._window.more()
@@ -186,9 +197,9 @@ class _Run:
 
     def _longer(self) -> bool:
         """Load more of the packet at the window's position; False if it cannot be that long."""
-        data, at = self._window.data, self._window.pos + 1
+        data, position = self._window.data, self._window.pos + 1
         size = shift = 0
-        for byte in bytes(data[at : min(at + 10, self._window.end)]):
+        for byte in bytes(data[position : min(position + 10, self._window.end)]):
             size |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
@@ -204,16 +215,16 @@ class _Run:
         window = self._window
         begun, where = window.offset, window.place(window.pos)
         window.pos += 1
-        while not self._found():
+        while not self._find_packets():
             if self._over:
                 window.pos = window.end
                 break
-        left = window.pos < window.end
-        code = "skipped-bytes" if left else code
+        has_more = window.pos < window.end
+        code = "skipped-bytes" if has_more else code
         self._fault("F-cut" if code == "truncated" else "P01-packet", where)
         self._build.skip(code, f"{where}, {window.offset - begun} bytes")
 
-    def _found(self) -> bool:
+    def _find_packets(self) -> bool:
         """Whether packets follow from a place in the window; its position is there then, else
         behind the last place that was tried."""
         window = self._window
@@ -221,56 +232,56 @@ class _Run:
             pass
         stop = window.end if self._over else window.end - _AHEAD
         cells = np.frombuffer(window.data, np.uint8)[window.pos : stop]
-        for first in (np.flatnonzero(cells == _RECORD) + window.pos).tolist():
+        for candidate in (np.flatnonzero(cells == _RECORD) + window.pos).tolist():
             self._left -= 1
             if self._left < 0:
                 break
-            found = frames(window.data, first, window.end, _IN_A_ROW)
-            last = self._over and found.end == window.end and len(found.start) > 1
-            if (len(found.start) == _IN_A_ROW or last) and plausible(
-                columns(window.data, found.start, found.size, FIELDS)
+            next_frames = frames(window.data, candidate, window.end, _IN_A_ROW)
+            is_end = self._over and next_frames.end == window.end and len(next_frames.start) > 1
+            if (len(next_frames.start) == _IN_A_ROW or is_end) and plausible(
+                columns(window.data, next_frames.start, next_frames.size, FIELDS)
             ).all():
-                window.pos = first
+                window.pos = candidate
                 return True
         window.pos = stop
         return False
 
     # -- compressed packets --------------------------------------------------------------------
 
-    def _expanded(self, here: Packets) -> Iterator[Packets]:
+    def _expanded(self, batch: Packets) -> Iterator[Packets]:
         """The packets, those inside compressed ones in their places; damaged ones are booked."""
-        damaged = (here.columns.rest & DAMAGED) > 0
+        damaged = (batch.columns.rest & DAMAGED) > 0
         if damaged.any():
             rows = np.flatnonzero(damaged)
-            self._fault("P01-packet", here.where(int(rows[0])), len(rows))
-            self._build.skip("malformed-record", here.where(int(rows[0])), len(rows))
-            here = here.take(~damaged)
-        packed = here.columns.is_bytes(_COMPRESSED[0]) | here.columns.is_bytes(_COMPRESSED[1])
+            self._fault("P01-packet", batch.where(int(rows[0])), len(rows))
+            self._build.skip("malformed-record", batch.where(int(rows[0])), len(rows))
+            batch = batch.take(~damaged)
+        packed = batch.columns.is_bytes(_COMPRESSED[0]) | batch.columns.is_bytes(_COMPRESSED[1])
         if not packed.any():
-            yield here
+            yield batch
             return
         places = np.flatnonzero(packed).tolist()
         for before, row in pairwise([-1, *places]):
             if row > before + 1:
-                yield here.rows(before + 1, row)
-            yield from self._inside(here, row)
-        if places[-1] + 1 < len(here):
-            yield here.rows(places[-1] + 1, len(here))
+                yield batch.rows(before + 1, row)
+            yield from self._inside(batch, row)
+        if places[-1] + 1 < len(batch):
+            yield batch.rows(places[-1] + 1, len(batch))
 
-    def _inside(self, here: Packets, row: int) -> Iterator[Packets]:
+    def _inside(self, batch: Packets, row: int) -> Iterator[Packets]:
         """The packets in a compressed one."""
-        kind = next(n for n in _COMPRESSED if here.columns.is_bytes(n)[row])
-        start, size = here.columns.spans(kind)
-        data = bytes(here.data[int(start[row]) : int(start[row] + size[row])])
+        kind = next(n for n in _COMPRESSED if batch.columns.is_bytes(n)[row])
+        start, size = batch.columns.spans(kind)
+        data = bytes(batch.data[int(start[row]) : int(start[row] + size[row])])
         self._kinds.add(kind)
         zstd = kind == TracePacket.ZSTD_COMPRESSED_PACKETS
         if len(self._kinds) > 1 or data.startswith(ZSTD) is not zstd:
-            self._fault("P23-compressed", here.where(row))
+            self._fault("P23-compressed", batch.where(row))
         try:
             content = unpacked(data, self._label, PACKET_BYTES)
         except ValueError as e:
-            self._fault("P23-compressed", here.where(row))
-            self._build.skip("malformed-record", f"{here.where(row)}: {e}")
+            self._fault("P23-compressed", batch.where(row))
+            self._build.skip("malformed-record", f"{batch.where(row)}: {e}")
             return
         self._room -= len(content)
         if self._room < 0:
@@ -278,25 +289,29 @@ class _Run:
                 f"{self._label}: its compressed packets unpack to far more than it has; refused as "
                 "a decompression bomb"
             )
-        at, inside = 0, here.place + int(here.start[row])
-        while at < len(content):
-            found = frames(content, at, min(at + CHUNK_BYTES, len(content)), 1 << 62)
-            if found.how == CUT and found.end == at:
-                found = frames(content, at, len(content), 1)
-            if len(found.start):
-                of = columns(content, found.start, found.size, FIELDS)
-                good = (of.rest & DAMAGED) == 0
+        position, inside = 0, batch.place + int(batch.start[row])
+        while position < len(content):
+            inner_frames = frames(
+                content, position, min(position + CHUNK_BYTES, len(content)), 1 << 62
+            )
+            if inner_frames.how == CUT and inner_frames.end == position:
+                inner_frames = frames(content, position, len(content), 1)
+            if len(inner_frames.start):
+                packet_columns = columns(content, inner_frames.start, inner_frames.size, FIELDS)
+                good = (packet_columns.rest & DAMAGED) == 0
                 for number in _COMPRESSED:  # those inside are not nested again
-                    good &= ~of.has(number)
+                    good &= ~packet_columns.has(number)
                 lost = len(good) - int(good.sum())
-                one = Packets(content, found.start, found.size, of, -1, inside)
+                inner = Packets(
+                    content, inner_frames.start, inner_frames.size, packet_columns, -1, inside
+                )
                 if lost:
-                    self._fault("P23-compressed", one.where(0), lost)
-                self._build.skip("malformed-record", one.where(0), lost)
-                yield one.take(good)
-            if found.how == FOREIGN or found.end == at:
+                    self._fault("P23-compressed", inner.where(0), lost)
+                self._build.skip("malformed-record", inner.where(0), lost)
+                yield inner.take(good)
+            if inner_frames.how == FOREIGN or inner_frames.end == position:
                 where = f"in the packets compressed at byte {inside}"
                 self._fault("P23-compressed", where)
                 self._build.skip("malformed-record", where)
                 return
-            at = found.end
+            position = inner_frames.end

@@ -112,81 +112,101 @@ class Lane:
     @property
     def rank(self) -> int:
         """The rank its thread or process names, -1 if neither does."""
-        found = RANK.search(self.name if self.thread is not None else "") or RANK.search(self.title)
-        return int(found[1]) if found else -1
+        match = RANK.search(self.name if self.thread is not None else "") or RANK.search(self.title)
+        return int(match[1]) if match else -1
 
 
 class Lanes:
     """The tracks of a file as :class:`Lane`.
 
     Args:
-        first: names of the first events of tracks, for those that have no name.
+        first_names: names of the first events of tracks, for those that have no name.
     """
 
-    def __init__(self, descriptors: Descriptors, keys: Sequence[Key], first: Sequence[str]) -> None:
+    def __init__(
+        self, descriptors: Descriptors, keys: Sequence[Key], first_names: Sequence[str]
+    ) -> None:
         self._descriptors = descriptors
-        self._first = first
+        self._first = first_names
         machines = {int(key[1]) for key in keys}
         self._machines = len(machines) > 1
-        self.lanes = [self._lane(key, first[i]) for i, key in enumerate(keys)]
+        self.lanes = [self._lane(key, first_names[i]) for i, key in enumerate(keys)]
 
-    def _lane(self, key: Key, first: str) -> Lane:
+    def _lane(self, key: Key, first_name: str) -> Lane:
         machine = int(key[1])
         if key[0] == "gpu":
-            own = (machine, int(key[5])) if int(key[5]) else None
-            name, title = str(key[3]), self._title(own)
-            return Lane(name, "", own, title, gpu=int(key[2]), identity=key[:5])
+            own_process = (machine, int(key[5])) if int(key[5]) else None
+            name, title = str(key[3]), self._title(own_process)
+            return Lane(name, "", own_process, title, gpu=int(key[2]), identity=key[:5])
         if key[0] == "counter":
-            own = (machine, int(key[3]))
+            own_process = (machine, int(key[3]))
             return Lane(
                 str(key[2]),
                 self._descriptors.threads.get((machine, int(key[3]), int(key[4])))
                 or f"Thread {key[4]}",
-                own,
-                self._title(own),
+                own_process,
+                self._title(own_process),
                 identity=key,
             )
         if key[0] == "async":
             process = (machine, int(key[2])) if int(key[2]) >= 0 else None
-            scope = (*key[:3], *key[4:], first)
-            return Lane(first, "Async", process, self._title(process), merged=True, identity=scope)
+            scope = (*key[:3], *key[4:], first_name)
+            return Lane(
+                first_name, "Async", process, self._title(process), merged=True, identity=scope
+            )
         if key[0] == "instants":
             process = (machine, int(key[2])) if len(key) > 2 else None
             return Lane("Instants", "", process, self._title(process), identity=key)
-        known = self._descriptors.of(key)
-        if known is None:
-            name = "Default Track" if key[2] == ROOT else first or f"Track {key[2]}"
+        descriptor = self._descriptors.of(key)
+        if descriptor is None:
+            name = "Default Track" if key[2] == ROOT else first_name or f"Track {key[2]}"
             return Lane(name, identity=key)
-        return self._described(key, known, first)
+        return self._described(key, descriptor, first_name)
 
-    def _described(self, key: Key, known: Described, first: str) -> Lane:
+    def _described(self, key: Key, descriptor: Described, first_name: str) -> Lane:
         machine = int(key[1])
-        if known.pid is not None and known.tid is not None:
-            own = (machine, known.pid)
-            label = known.label or self._descriptors.threads.get((machine, known.pid, known.tid))
-            name = label or f"Thread {known.tid}"
-            return Lane(name, "", own, self._title(own), thread=known.tid, identity=key)
-        if known.pid is not None:
-            own = (machine, known.pid)
-            return Lane("Process", "", own, known.label or self._title(own), identity=key)
+        if descriptor.pid is not None and descriptor.tid is not None:
+            own_process = (machine, descriptor.pid)
+            label = descriptor.label or self._descriptors.threads.get(
+                (machine, descriptor.pid, descriptor.tid)
+            )
+            name = label or f"Thread {descriptor.tid}"
+            return Lane(
+                name, "", own_process, self._title(own_process), thread=descriptor.tid, identity=key
+            )
+        if descriptor.pid is not None:
+            own_process = (machine, descriptor.pid)
+            return Lane(
+                "Process",
+                "",
+                own_process,
+                descriptor.label or self._title(own_process),
+                identity=key,
+            )
         groups: list[str] = []
         around: Described | None = None
-        for one in list(self._descriptors.ancestors(machine, int(key[2])))[1:]:
-            if one.pid is not None:
-                around = one
+        for ancestor in list(self._descriptors.ancestors(machine, int(key[2])))[1:]:
+            if ancestor.pid is not None:
+                around = ancestor
                 break
-            groups.append(one.name or "")
+            groups.append(ancestor.name or "")
         known_pid = None if around is None else around.pid
         process = None if known_pid is None else (machine, known_pid)
         title = (around.label if around and around.tid is None else "") or self._title(process)
         if around is not None and around.tid is not None:
             groups.append(around.label or f"Thread {around.tid}")
-        name = first if known.name is None else known.name
+        name = first_name if descriptor.name is None else descriptor.name
         identity = key
-        if known.merges:
-            identity = ("merged", machine, known.parent, known.merge, known.merge_key or name)
+        if descriptor.merges:
+            identity = (
+                "merged",
+                machine,
+                descriptor.parent,
+                descriptor.merge,
+                descriptor.merge_key or name,
+            )
         group = " / ".join(filter(None, reversed(groups)))
-        return Lane(name, group, process, title, merged=known.merges, identity=identity)
+        return Lane(name, group, process, title, merged=descriptor.merges, identity=identity)
 
     def _title(self, process: tuple[int, int] | None) -> str:
         if process is None:
@@ -285,8 +305,8 @@ class Places:
 
     def _communicator(self, lane: Lane) -> str:
         """The communicator of a lane in the source's words; "" if the lane is a stream."""
-        named = self._device_group(lane) if _STREAM_NAME.match(lane.name) else lane.name
-        return "" if _UNNAMED_GROUP.match(named) else named
+        group = self._device_group(lane) if _STREAM_NAME.match(lane.name) else lane.name
+        return "" if _UNNAMED_GROUP.match(group) else group
 
     def _device_group(self, lane: Lane) -> str:
         if lane.gpu >= 0:

@@ -47,8 +47,8 @@ class PerfettoReader:
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per file, or per rank in a file that has several."""
         lone = len(names) == 1
-        wanted = [name for name in sorted(names) if lone or _named(name)]
-        heads = {name: head for name in wanted if _is_trace(head := source.head(name), name)}
+        candidates = [name for name in sorted(names) if lone or _has_suffix(name)]
+        heads = {name: head for name in candidates if _is_trace(head := source.head(name), name)}
         if not heads:
             return []
         from traceconv.readers.perfetto.find import captures
@@ -77,7 +77,7 @@ class PerfettoReader:
         return passed_on(source, name, shift_ns, issues)
 
 
-def _named(name: str) -> bool:
+def _has_suffix(name: str) -> bool:
     low = name.lower()
     for packed in _PACKED:
         low = low.removesuffix(packed)
@@ -87,10 +87,10 @@ def _named(name: str) -> bool:
 def _is_trace(head: bytes, name: str) -> bool:
     """Whether these are the first bytes of a trace; or of one that cannot be unpacked here."""
     if head[:1] != b"\n":
-        return head.startswith(ZSTD) and _named(name)
+        return head.startswith(ZSTD) and _has_suffix(name)
     from traceconv.readers.perfetto.find import is_trace
 
-    return is_trace(head, len(head) < HEAD_BYTES, _named(name))
+    return is_trace(head, len(head) < HEAD_BYTES, _has_suffix(name))
 
 
 READER = PerfettoReader()

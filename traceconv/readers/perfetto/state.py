@@ -112,11 +112,11 @@ class Generation:
                 if not is_utf8(entry.get(STRING, b"")) and table in _ARGUMENTS:
                     fault("P22-value", where)
             if table in _ARGUMENTS:
-                own, raw = entry.get(OWN_FIELD), message(entry.get(STRING, b""))
+                own_text, raw = entry.get(OWN_FIELD), message(entry.get(STRING, b""))
                 if table == InternedData.DEBUG_ANNOTATION_NAMES:
-                    self.arguments.names.add(iid, interned_text(raw, own, name=True) + b":")
+                    self.arguments.names.add(iid, interned_text(raw, own_text, name=True) + b":")
                 else:
-                    self.arguments.strings.add(iid, interned_text(raw, own))
+                    self.arguments.strings.add(iid, interned_text(raw, own_text))
             elif table in _TEXTS:
                 self.texts.setdefault(table, {}).setdefault(iid, message(entry.get(STRING, b"")))
             else:
@@ -190,12 +190,12 @@ class _Changes:
     """The states of sequences in a block of packets.
 
     Args:
-        which: the sequence of each packet.
-        first: the state each sequence begins with.
+        sequence_of_row: the sequence of each packet.
+        first_states: the state each sequence begins with.
     """
 
-    def __init__(self, which: I64, first: I64) -> None:
-        self._which, self._first = which, first
+    def __init__(self, sequence_of_row: I64, first_states: I64) -> None:
+        self._which, self._first = sequence_of_row, first_states
         self._rows: list[int] = []
         self._states: list[int] = []
 
@@ -206,8 +206,8 @@ class _Changes:
 
     def of(self, rows: I64) -> I64:
         """The state that holds for each packet: the last one of its sequence up to it."""
-        which = self._which[rows]
-        state = self._first[which]
+        sequences = self._which[rows]
+        state = self._first[sequences]
         if not self._rows:
             return state
         changes = np.array(self._rows, np.int64)
@@ -215,10 +215,10 @@ class _Changes:
         width = len(self._which) + 1
         places = self._which[changes] * width + changes
         order = np.argsort(places, kind="stable")
-        at = np.searchsorted(places[order], which * width + rows, "right") - 1
-        found = order[np.maximum(at, 0)]
-        valid = (at >= 0) & (self._which[changes[found]] == which)
-        return np.where(valid, np.array(self._states, np.int64)[found], state)
+        positions = np.searchsorted(places[order], sequences * width + rows, "right") - 1
+        latest = order[np.maximum(positions, 0)]
+        valid = (positions >= 0) & (self._which[changes[latest]] == sequences)
+        return np.where(valid, np.array(self._states, np.int64)[latest], state)
 
 
 class Sequences:
@@ -248,156 +248,164 @@ class Sequences:
 
     def timed(self, packets: Packets) -> Iterator[Timed]:
         """The packets with events, in the order of the file, with what holds for them."""
-        of = packets.columns
-        changes = (of.integer(TracePacket.SEQUENCE_FLAGS) & STATE_CLEARED) > 0
+        packet_columns = packets.columns
+        changes = (packet_columns.integer(TracePacket.SEQUENCE_FLAGS) & STATE_CLEARED) > 0
         for number_ in _STATE_FIELDS:
-            changes |= of.has(number_)
-        snapshots, ours = of.has(TracePacket.CLOCK_SNAPSHOT), of.is_bytes(OWN_FIELD)
-        which, own = self._sequences_of(packets)
-        first = np.array([self._current[one] for one in own], np.int64)
-        begun, changed = 0, _Changes(which, first)
+            changes |= packet_columns.has(number_)
+        snapshots, is_own = (
+            packet_columns.has(TracePacket.CLOCK_SNAPSHOT),
+            packet_columns.is_bytes(OWN_FIELD),
+        )
+        sequence_of_row, sequences = self._sequences_of(packets)
+        first_states = np.array([self._current[sequence] for sequence in sequences], np.int64)
+        begun, changed = 0, _Changes(sequence_of_row, first_states)
         for row in np.flatnonzero(changes).tolist():
-            one = own[int(which[row])]
-            self._apply(packets, row, one)
-            changed.add(row, self._current[one])
-            if ours[row]:
+            sequence = sequences[int(sequence_of_row[row])]
+            self._apply(packets, row, sequence)
+            changed.add(row, self._current[sequence])
+            if is_own[row]:
                 self.own(message(last_values(packets.bytes_of(row))[OWN_FIELD]))
             if snapshots[row]:
                 yield from self._segment(packets, begun, row, changed)
                 begun = row + 1  # such a packet has nothing else
-                self._snapshot(packets, row, one)
+                self._snapshot(packets, row, sequence)
         yield from self._segment(packets, begun, len(packets), changed)
 
     def _sequences_of(self, packets: Packets) -> tuple[I64, list[tuple[int, int]]]:
         """The sequence of each packet, as an index into the list of them; all have a state then."""
-        of = packets.columns
-        sequence = of.integer(TracePacket.TRUSTED_PACKET_SEQUENCE_ID) & 0xFFFFFFFF
-        key = of.integer(TracePacket.MACHINE_ID) << 32 | sequence
+        packet_columns = packets.columns
+        sequence = packet_columns.integer(TracePacket.TRUSTED_PACKET_SEQUENCE_ID) & 0xFFFFFFFF
+        key = packet_columns.integer(TracePacket.MACHINE_ID) << 32 | sequence
         if len(key) and int(key.min()) == int(key.max()):
-            distinct, which = key[:1], np.zeros(len(key), np.int64)
+            distinct, sequence_of_row = key[:1], np.zeros(len(key), np.int64)
         else:
-            distinct, which = np.unique(key, return_inverse=True)
-        own = [(one >> 32, one & 0xFFFFFFFF) for one in distinct.tolist()]
-        for one in own:
-            self._state(one)
-        return which.astype(np.int64), own
+            distinct, sequence_of_row = np.unique(key, return_inverse=True)
+        sequences = [(pair_key >> 32, pair_key & 0xFFFFFFFF) for pair_key in distinct.tolist()]
+        for pair in sequences:
+            self._state(pair)
+        return sequence_of_row.astype(np.int64), sequences
 
     def late(self) -> Iterator[Timed]:
         """The packets whose clock was not known when they came; those for which it never was are
         booked."""
         for packets, state, where in self._deferred:
-            ns, known = self._converted(packets, state)
-            lost = int((~known).sum())
+            ns, is_known = self._converted(packets, state)
+            lost = int((~is_known).sum())
             if lost:
                 self.fault("P08-clock", where, lost)
                 self.fault("P08-lost", where, lost)
             self._build.skip("clock-unknown", where, lost)
-            rows = np.flatnonzero(known)
+            rows = np.flatnonzero(is_known)
             if len(rows):
-                yield Timed(packets.take(rows), ns[rows], known[rows], state[rows], self.states)
+                yield Timed(packets.take(rows), ns[rows], is_known[rows], state[rows], self.states)
 
     # -- one packet that changes something ---------------------------------------------------------
 
-    def _state(self, own: tuple[int, int]) -> State:
+    def _state(self, sequence: tuple[int, int]) -> State:
         """The state a sequence is in."""
-        if own not in self._current:
-            self._set(own, State(own[1], own[0], self._generation()))
-        return self.states[self._current[own]]
+        if sequence not in self._current:
+            self._set(sequence, State(sequence[1], sequence[0], self._generation()))
+        return self.states[self._current[sequence]]
 
-    def _set(self, own: tuple[int, int], state: State) -> None:
-        self._current[own] = len(self.states)
+    def _set(self, sequence: tuple[int, int], state: State) -> None:
+        self._current[sequence] = len(self.states)
         self.states.append(state)
 
     def _generation(self) -> Generation:
         self._generations += 1
         return Generation(self._generations - 1)
 
-    def _apply(self, packets: Packets, row: int, own: tuple[int, int]) -> None:
-        last, where = last_values(packets.bytes_of(row)), packets.where(row)
+    def _apply(self, packets: Packets, row: int, sequence: tuple[int, int]) -> None:
+        by_number, where = last_values(packets.bytes_of(row)), packets.where(row)
         for nested in (TracePacket.INTERNED_DATA, TracePacket.TRACK_DESCRIPTOR):
-            if nested in last and not is_whole(last[nested]):
+            if nested in by_number and not is_whole(by_number[nested]):
                 self.fault("P01-message", where)
                 self._build.skip("malformed-record", where)
-        state = self._state(own)
-        named = TracePacket.TRUSTED_PACKET_SEQUENCE_ID in last
-        flags = number(last.get(TracePacket.SEQUENCE_FLAGS, 0))
-        cleared = flags & STATE_CLEARED or number(last.get(41, 0))
-        lost = not cleared and number(last.get(TracePacket.PREVIOUS_PACKET_DROPPED, 0))
-        interned = TracePacket.INTERNED_DATA in last
-        if not named:
-            defaults = TracePacket.TRACE_PACKET_DEFAULTS in last
+        state = self._state(sequence)
+        has_sequence = TracePacket.TRUSTED_PACKET_SEQUENCE_ID in by_number
+        flags = number(by_number.get(TracePacket.SEQUENCE_FLAGS, 0))
+        cleared = flags & STATE_CLEARED or number(by_number.get(41, 0))
+        lost = not cleared and number(by_number.get(TracePacket.PREVIOUS_PACKET_DROPPED, 0))
+        interned = TracePacket.INTERNED_DATA in by_number
+        if not has_sequence:
+            defaults = TracePacket.TRACE_PACKET_DEFAULTS in by_number
             set_state = bool(cleared) + bool(lost) + interned + defaults
             if set_state:
                 self.fault("P02-state", where, set_state)
-        if named and cleared:
-            state = State(own[1], own[0], self._generation(), True, thread=state.thread)
-            self._set(own, state)
-        elif named and lost:
+        if has_sequence and cleared:
+            state = State(sequence[1], sequence[0], self._generation(), True, thread=state.thread)
+            self._set(sequence, state)
+        elif has_sequence and lost:
             self.fault("P03-loss", where)
             state = replace(state, valid=False)
-            self._set(own, state)
-        if named and TracePacket.TRACE_PACKET_DEFAULTS in last:
-            of = last_values(last[TracePacket.TRACE_PACKET_DEFAULTS])
-            if number(of.get(TracePacketDefaults.TIMESTAMP_CLOCK_ID, 0)) > _UINT32:
+            self._set(sequence, state)
+        if has_sequence and TracePacket.TRACE_PACKET_DEFAULTS in by_number:
+            message_fields = last_values(by_number[TracePacket.TRACE_PACKET_DEFAULTS])
+            if number(message_fields.get(TracePacketDefaults.TIMESTAMP_CLOCK_ID, 0)) > _UINT32:
                 self.fault("P01-message", where)
                 self._build.skip("malformed-record", where)
-            state = _with_defaults(state, of)
-            self._set(own, state)
+            state = _with_defaults(state, message_fields)
+            self._set(sequence, state)
         if interned and state.valid:
-            state.generation.take(last[TracePacket.INTERNED_DATA], self.fault, where)
+            state.generation.take(by_number[TracePacket.INTERNED_DATA], self.fault, where)
         elif interned:
-            if named:
+            if has_sequence:
                 self.fault("P03-uncleared", where)
             self._build.skip("state-lost", where)
-        self._describe(packets, row, own, last)
-        for n, _, value in whole_fields(last.get(TracePacket.TRACE_ATTRIBUTES, b"")):
+        self._describe(packets, row, sequence, by_number)
+        for n, _, value in whole_fields(by_number.get(TracePacket.TRACE_ATTRIBUTES, b"")):
             if n == 1:
-                of = last_values(value)
-                key = text(of.get(Attribute.KEY, b""))
-                if Attribute.LONG_VALUE in of:
-                    self.attributes[key] = signed(of[Attribute.LONG_VALUE])
+                message_fields = last_values(value)
+                key = text(message_fields.get(Attribute.KEY, b""))
+                if Attribute.LONG_VALUE in message_fields:
+                    self.attributes[key] = signed(message_fields[Attribute.LONG_VALUE])
                 else:
-                    raw = message(of.get(Attribute.STRING_VALUE, b""))
+                    raw = message(message_fields.get(Attribute.STRING_VALUE, b""))
                     self.attributes[key] = raw.decode("utf-8", "replace")
 
     def _describe(
-        self, packets: Packets, row: int, own: tuple[int, int], last: dict[int, Value]
+        self, packets: Packets, row: int, sequence: tuple[int, int], by_number: dict[int, Value]
     ) -> None:
         """Take in descriptors of tracks, and of threads as they were written before there were
         tracks."""
         thread = None
-        if TracePacket.TRACK_DESCRIPTOR in last:
-            described = self.descriptors.take(last[TracePacket.TRACK_DESCRIPTOR], own[0])
+        if TracePacket.TRACK_DESCRIPTOR in by_number:
+            described = self.descriptors.take(by_number[TracePacket.TRACK_DESCRIPTOR], sequence[0])
             for rule in described.rules:
                 self.fault(rule, packets.where(row))
             if described.problem:
                 self._build.skip("track-conflict", f"{packets.where(row)}: {described.problem}")
             thread = described.thread
-        if TracePacket.PROCESS_DESCRIPTOR in last:
-            self.descriptors.process(last[TracePacket.PROCESS_DESCRIPTOR], own[0])
-        if TracePacket.THREAD_DESCRIPTOR in last:
-            of = last_values(last[TracePacket.THREAD_DESCRIPTOR])
-            thread = self.descriptors.thread(of, own[0])
+        if TracePacket.PROCESS_DESCRIPTOR in by_number:
+            self.descriptors.process(by_number[TracePacket.PROCESS_DESCRIPTOR], sequence[0])
+        if TracePacket.THREAD_DESCRIPTOR in by_number:
+            thread_fields = last_values(by_number[TracePacket.THREAD_DESCRIPTOR])
+            thread = self.descriptors.thread(thread_fields, sequence[0])
             for n in REFERENCES:
-                self._references[(*own, n)] = signed(of.get(n, 0))
-        state = self.states[self._current[own]]
+                self._references[(*sequence, n)] = signed(thread_fields.get(n, 0))
+        state = self.states[self._current[sequence]]
         if thread is not None and thread != state.thread and state.valid:
-            self._set(own, replace(state, thread=thread))
+            self._set(sequence, replace(state, thread=thread))
 
-    def _snapshot(self, packets: Packets, row: int, own: tuple[int, int]) -> None:
+    def _snapshot(self, packets: Packets, row: int, sequence: tuple[int, int]) -> None:
         data = last_values(packets.bytes_of(row))[TracePacket.CLOCK_SNAPSHOT]
-        found, readings = whole_fields(data), []
-        for n, _, value in found:
+        snapshot_fields, readings = whole_fields(data), []
+        for n, _, value in snapshot_fields:
             if n == ClockSnapshot.CLOCKS:
-                of = last_values(value)
-                clock = number(of.get(Clock.CLOCK_ID, 0))
-                ticks, unit = signed(of.get(Clock.TIMESTAMP, 0)), number(of.get(4, 0)) or 1
-                incremental = bool(number(of.get(Clock.IS_INCREMENTAL, 0)))
-                if is_sequence_clock(clock) and not own[1]:
+                reading = last_values(value)
+                clock = number(reading.get(Clock.CLOCK_ID, 0))
+                ticks, unit = (
+                    signed(reading.get(Clock.TIMESTAMP, 0)),
+                    number(reading.get(4, 0)) or 1,
+                )
+                incremental = bool(number(reading.get(Clock.IS_INCREMENTAL, 0)))
+                if is_sequence_clock(clock) and not sequence[1]:
                     self.fault("P02-needs", packets.where(row))
-                readings.append(Reading(_key(own[1], clock), ticks, unit, incremental))
-        primary = number({n: v for n, _, v in found}.get(ClockSnapshot.PRIMARY_TRACE_CLOCK, 0))
-        if primary or any(one.clock == BOOTTIME for one in readings):
+                readings.append(Reading(_key(sequence[1], clock), ticks, unit, incremental))
+        primary = number(
+            {n: v for n, _, v in snapshot_fields}.get(ClockSnapshot.PRIMARY_TRACE_CLOCK, 0)
+        )
+        if primary or any(reading.clock == BOOTTIME for reading in readings):
             self.clocks.choose(primary or BOOTTIME)
         try:
             self.clocks.add(readings)
@@ -411,134 +419,147 @@ class Sequences:
         self, packets: Packets, begun: int, stop: int, changed: _Changes
     ) -> Iterator[Timed]:
         """The packets with events among some that no snapshot is between."""
-        of = packets.columns
+        packet_columns = packets.columns
         events = np.zeros(stop - begun, bool)
         for n in _EVENTS:
-            events |= of.is_bytes(n)[begun:stop]
+            events |= packet_columns.is_bytes(n)[begun:stop]
         stamps = events
         if self.clocks.differences:  # such a clock is moved on by every packet, whatever is in it
-            stamps = events | of.has(TracePacket.TIMESTAMP)[begun:stop]
+            stamps = events | packet_columns.has(TracePacket.TIMESTAMP)[begun:stop]
         if self.fault is not unjudged:
-            needs = of.integer(TracePacket.SEQUENCE_FLAGS)[begun:stop] & NEEDS_STATE > 0
-            stamps = events = events | needs | of.has(TracePacket.TIMESTAMP)[begun:stop]
+            needs = packet_columns.integer(TracePacket.SEQUENCE_FLAGS)[begun:stop] & NEEDS_STATE > 0
+            stamps = events = events | needs | packet_columns.has(TracePacket.TIMESTAMP)[begun:stop]
         rows = np.flatnonzero(stamps) + begun
         if not len(rows):
             return
         rows, state = self._believed(packets, rows, changed.of(rows), events[rows - begun])
-        taken = packets if len(rows) == len(packets) else packets.take(rows)
-        ns, known = self._converted(taken, state)
+        with_stamps = packets if len(rows) == len(packets) else packets.take(rows)
+        ns, is_known = self._converted(with_stamps, state)
         used = events[rows - begun]
         if not used.all():
             if not used.any():
                 return
-            taken, ns, known, state = taken.take(used), ns[used], known[used], state[used]
-        stamped = taken.columns.has(TracePacket.TIMESTAMP)
-        late = stamped & ~known
+            with_stamps, ns, is_known, state = (
+                with_stamps.take(used),
+                ns[used],
+                is_known[used],
+                state[used],
+            )
+        stamped = with_stamps.columns.has(TracePacket.TIMESTAMP)
+        late = stamped & ~is_known
         if not late.any():
-            yield Timed(taken, ns, stamped, state, self.states)
+            yield Timed(with_stamps, ns, stamped, state, self.states)
             return
-        self._defer(taken.take(late), state[late])
+        self._defer(with_stamps.take(late), state[late])
         now = np.flatnonzero(~late)
         if len(now):
-            yield Timed(taken.take(now), ns[now], stamped[now], state[now], self.states)
+            yield Timed(with_stamps.take(now), ns[now], stamped[now], state[now], self.states)
 
     def _believed(self, packets: Packets, rows: I64, state: I64, events: Mask) -> tuple[I64, I64]:
         """Leave out packets that need a state that was lost; lost ``events`` are counted."""
         needs = packets.columns.integer(TracePacket.SEQUENCE_FLAGS)[rows] & NEEDS_STATE > 0
-        valid = np.array([one.valid for one in self.states], bool)[state]
+        valid = np.array([known_state.valid for known_state in self.states], bool)[state]
         lost = needs & ~valid
         if not lost.any():
             return rows, state
         if self.fault is not unjudged:
-            named = packets.columns.integer(TracePacket.TRUSTED_PACKET_SEQUENCE_ID)[rows] != 0
-            for at in np.flatnonzero(lost).tolist():
-                rule = "P03-uncleared" if named[at] else "P02-needs"
-                self.fault(rule, packets.where(int(rows[at])))
+            has_sequence = (
+                packets.columns.integer(TracePacket.TRUSTED_PACKET_SEQUENCE_ID)[rows] != 0
+            )
+            for i in np.flatnonzero(lost).tolist():
+                rule = "P03-uncleared" if has_sequence[i] else "P02-needs"
+                self.fault(rule, packets.where(int(rows[i])))
         if (lost & events).any():
-            first = int(rows[lost & events][0])
-            self._build.skip("state-lost", packets.where(first), int((lost & events).sum()))
+            first_lost = int(rows[lost & events][0])
+            self._build.skip("state-lost", packets.where(first_lost), int((lost & events).sum()))
         return rows[~lost], state[~lost]
 
     def _converted(self, packets: Packets, state: I64) -> tuple[I64, Mask]:
         """Stamps on the clock of the trace; which of them can be converted."""
-        of, clocks = packets.columns, self.clocks
-        raw = of.integer(TracePacket.TIMESTAMP)
-        known = of.has(TracePacket.TIMESTAMP).copy()
-        clock = of.integer(TracePacket.TIMESTAMP_CLOCK_ID)
-        defaults = np.array([one.clock for one in self.states], np.int64)
+        packet_columns, clocks = packets.columns, self.clocks
+        raw = packet_columns.integer(TracePacket.TIMESTAMP)
+        is_known = packet_columns.has(TracePacket.TIMESTAMP).copy()
+        clock = packet_columns.integer(TracePacket.TIMESTAMP_CLOCK_ID)
+        defaults = np.array([known_state.clock for known_state in self.states], np.int64)
         clock = np.where(clock != 0, clock, defaults[state])
         if clocks.default is not None:
             clock = np.where(clock != 0, clock, clocks.default)
-        if ((clock != 0) & known).any():
+        if ((clock != 0) & is_known).any():
             apart = clocks.trace != BOOTTIME and not clocks.path(BOOTTIME, clocks.trace)
             if apart and not clocks.used:
                 self.fault("P08-domains", f"clock {clocks.trace}")
             clocks.used = True  # the clock of the trace is final once a time is converted
-        odd = (clock != 0) & (clock != clocks.trace) & known
+        odd = (clock != 0) & (clock != clocks.trace) & is_known
         if not odd.any():
-            return raw, known
+            return raw, is_known
         ns = raw.copy()
-        sequences = np.array([one.sequence for one in self.states], np.int64)[state]
-        own = np.where((clock >= 64) & (clock < 128), sequences, 0)
-        pairs = np.stack((own[odd], clock[odd]), axis=1)
+        sequences = np.array([known_state.sequence for known_state in self.states], np.int64)[state]
+        clock_sequence = np.where((clock >= 64) & (clock < 128), sequences, 0)
+        pairs = np.stack((clock_sequence[odd], clock[odd]), axis=1)
         alike = bool((pairs == pairs[0]).all())
-        for sequence, one in (pairs[:1] if alike else np.unique(pairs, axis=0)).tolist():
-            rows = np.flatnonzero(odd & (own == sequence) & (clock == one))
+        for sequence, clock_id in (pairs[:1] if alike else np.unique(pairs, axis=0)).tolist():
+            rows = np.flatnonzero(odd & (clock_sequence == sequence) & (clock == clock_id))
             converted = None
-            if not is_sequence_clock(one) or sequence:
-                converted = clocks.convert(_key(sequence, one), raw[rows])
-                if clocks.incremental(_key(sequence, one)) and (raw[rows] < 0).any():
-                    first = packets.where(int(rows[raw[rows] < 0][0]))
-                    self.fault("P07-delta", first, int((raw[rows] < 0).sum()))
+            if not is_sequence_clock(clock_id) or sequence:
+                converted = clocks.convert(_key(sequence, clock_id), raw[rows])
+                if clocks.incremental(_key(sequence, clock_id)) and (raw[rows] < 0).any():
+                    where = packets.where(int(rows[raw[rows] < 0][0]))
+                    self.fault("P07-delta", where, int((raw[rows] < 0).sum()))
             else:
                 self.fault("P02-needs", packets.where(int(rows[0])))
             if converted is None:
-                known[rows] = False
+                is_known[rows] = False
             else:
                 ns[rows] = converted
-        return ns, known
+        return ns, is_known
 
     def _defer(self, packets: Packets, state: I64) -> None:
         """Keep packets until all clocks are known; their bytes are copied."""
         content = b"".join(packets.bytes_of(row) for row in range(len(packets)))
         start = np.concatenate(([0], np.cumsum(packets.size)[:-1]))
         moved = start - packets.start
-        of = packets.columns
-        values = np.where(of.lengths >= 0, of.values + moved.view(np.uint64), of.values)
-        kept = replace(
+        packet_columns = packets.columns
+        values = np.where(
+            packet_columns.lengths >= 0,
+            packet_columns.values + moved.view(np.uint64),
+            packet_columns.values,
+        )
+        copied = replace(
             packets,
             data=content,
             start=start,
-            columns=msgspec.structs.replace(of, values=values),
+            columns=msgspec.structs.replace(packet_columns, values=values),
             place=-1,
         )
-        self._deferred.append((kept, state, packets.where(0)))
+        self._deferred.append((copied, state, packets.where(0)))
 
-    def advanced(self, state: State, which: int, delta: int) -> int | None:
+    def advanced(self, state: State, reference: int, delta: int) -> int | None:
         """What differences in events of a sequence add up to, with ``delta``; None if there is
         nothing they could be added to.
 
         Args:
-            which: of :data:`REFERENCES`.
+            reference: of :data:`REFERENCES`.
         """
-        own = (state.machine, state.sequence, which)
-        if own not in self._references or not state.valid:
+        key = (state.machine, state.sequence, reference)
+        if key not in self._references or not state.valid:
             return None
-        self._references[own] += delta
-        return self._references[own]
+        self._references[key] += delta
+        return self._references[key]
 
 
-def _with_defaults(state: State, of: dict[int, Value]) -> State:
+def _with_defaults(state: State, defaults: dict[int, Value]) -> State:
     """A state with other defaults; those that are not named are unset."""
-    found = whole_fields(of.get(TracePacketDefaults.TRACK_EVENT_DEFAULTS, b""))
-    event = {n: v for n, _, v in found}
+    event_fields = whole_fields(defaults.get(TracePacketDefaults.TRACK_EVENT_DEFAULTS, b""))
+    event = {n: v for n, _, v in event_fields}
     track = event.get(TrackEventDefaults.TRACK_UUID)
     return replace(
         state,
-        clock=number(of.get(TracePacketDefaults.TIMESTAMP_CLOCK_ID, 0)) & _UINT32,
+        clock=number(defaults.get(TracePacketDefaults.TIMESTAMP_CLOCK_ID, 0)) & _UINT32,
         track=None if track is None else number(track),
-        extra=tuple(integers(found, TrackEventDefaults.EXTRA_COUNTER_TRACK_UUIDS)),
-        extra_double=tuple(integers(found, TrackEventDefaults.EXTRA_DOUBLE_COUNTER_TRACK_UUIDS)),
+        extra=tuple(integers(event_fields, TrackEventDefaults.EXTRA_COUNTER_TRACK_UUIDS)),
+        extra_double=tuple(
+            integers(event_fields, TrackEventDefaults.EXTRA_DOUBLE_COUNTER_TRACK_UUIDS)
+        ),
     )
 
 

@@ -132,60 +132,67 @@ class Descriptors:
 
     def take(self, data: Value, machine: int) -> Taken:
         """Take in a TrackDescriptor message."""
-        last = last_values(data)
-        made = _described(last)
+        by_number = last_values(data)
+        described = _described(by_number)
         for part, names in _UNREAD.items():
-            there = last_values(last.get(part, b"")) if part else last
-            self.unread.update(names[n] for n in names.keys() & there.keys())
-        if isinstance(made, str):
-            return Taken(None, made, ("P10-descriptor",))
-        rules = ["P11-zero"] if 0 in (made.pid, made.tid) else []
-        if number(last.get(TrackDescriptor.CHILD_ORDERING, 0)) > _MOST_ORDERINGS:
+            present = last_values(by_number.get(part, b"")) if part else by_number
+            self.unread.update(names[n] for n in names.keys() & present.keys())
+        if isinstance(described, str):
+            return Taken(None, described, ("P10-descriptor",))
+        rules = ["P11-zero"] if 0 in (described.pid, described.tid) else []
+        if number(by_number.get(TrackDescriptor.CHILD_ORDERING, 0)) > _MOST_ORDERINGS:
             rules.append("P10-descriptor")
-        uuid = number(last[TrackDescriptor.UUID])
-        if made.pid is not None:
-            if made.label and made.tid is None:
-                self.processes.setdefault((machine, made.pid), made.label)
-            elif made.label and made.tid is not None:
-                self.threads.setdefault((machine, made.pid, made.tid), made.label)
-        thread = None if made.pid is None or made.tid is None else (made.pid, made.tid)
-        if uuid == ROOT and made.parent:
+        uuid = number(by_number[TrackDescriptor.UUID])
+        if described.pid is not None:
+            if described.label and described.tid is None:
+                self.processes.setdefault((machine, described.pid), described.label)
+            elif described.label and described.tid is not None:
+                self.threads.setdefault((machine, described.pid, described.tid), described.label)
+        thread = (
+            None
+            if described.pid is None or described.tid is None
+            else (described.pid, described.tid)
+        )
+        if uuid == ROOT and described.parent:
             return Taken(thread, "the root has no parent", (*rules, "P10-descriptor"))
-        had = self.known.setdefault((machine, uuid), made)
-        if had is made:
+        had = self.known.setdefault((machine, uuid), described)
+        if had is described:
             return Taken(thread, "", tuple(rules))
-        if had.identity != made.identity:
+        if had.identity != described.identity:
             why = f"track {uuid} was described differently"
             return Taken(thread, why, (*rules, "P12-conflict"))
-        for a, b in ((had.name, made.name), (had.label, made.label)):
+        for a, b in ((had.name, described.name), (had.label, described.label)):
             if a and b and a != b:
                 rules.append("P12-name")
-        newer = made.name if had.merge == APART or not had.name else None
+        newer = described.name if had.merge == APART or not had.name else None
         self.known[machine, uuid] = replace(
             had,
             name=newer or had.name,
-            label=made.label or had.label,
-            labels=made.labels or had.labels,
+            label=described.label or had.label,
+            labels=described.labels or had.labels,
         )
         return Taken(thread, "", tuple(rules))
 
     def process(self, data: Value, machine: int) -> None:
         """Take in a ProcessDescriptor outside of a TrackDescriptor."""
-        of = last_values(data)
-        if ProcessDescriptor.PID in of:
+        by_number = last_values(data)
+        if ProcessDescriptor.PID in by_number:
             pid, label = (
-                signed32(of[ProcessDescriptor.PID]),
-                _text(of, ProcessDescriptor.PROCESS_NAME),
+                signed32(by_number[ProcessDescriptor.PID]),
+                _text(by_number, ProcessDescriptor.PROCESS_NAME),
             )
             if label:
                 self.processes.setdefault((machine, pid), label)
 
-    def thread(self, of: dict[int, Value], machine: int) -> tuple[int, int] | None:
+    def thread(self, by_number: dict[int, Value], machine: int) -> tuple[int, int] | None:
         """Take in a ThreadDescriptor outside of a TrackDescriptor; returns pid and tid."""
-        if ThreadDescriptor.PID not in of or ThreadDescriptor.TID not in of:
+        if ThreadDescriptor.PID not in by_number or ThreadDescriptor.TID not in by_number:
             return None
-        pid, tid = signed32(of[ThreadDescriptor.PID]), signed(of[ThreadDescriptor.TID])
-        label = _text(of, ThreadDescriptor.THREAD_NAME)
+        pid, tid = (
+            signed32(by_number[ThreadDescriptor.PID]),
+            signed(by_number[ThreadDescriptor.TID]),
+        )
+        label = _text(by_number, ThreadDescriptor.THREAD_NAME)
         if label:
             self.threads.setdefault((machine, pid, tid), label)
         return pid, tid
@@ -207,11 +214,11 @@ class Descriptors:
     def ancestors(self, machine: int, uuid: int) -> Iterator[Described]:
         """The described tracks from an id up to below the root."""
         for _ in range(MOST_ANCESTORS):
-            known = self.known.get((machine, uuid)) if uuid != ROOT else None
-            if known is None:
+            descriptor = self.known.get((machine, uuid)) if uuid != ROOT else None
+            if descriptor is None:
                 return
-            yield known
-            uuid = known.parent
+            yield descriptor
+            uuid = descriptor.parent
 
     def problem(self, key: Key) -> str:
         """Why no event can be on a track, or "". A track without a descriptor is fine."""
@@ -221,56 +228,58 @@ class Descriptors:
         for _ in range(MOST_ANCESTORS):
             if uuid == ROOT:
                 return ""
-            known = self.known.get((machine, uuid))
-            if known is None:
+            descriptor = self.known.get((machine, uuid))
+            if descriptor is None:
                 return f"track {uuid}, which is around it, is not described"
-            uuid = known.parent
+            uuid = descriptor.parent
         return LOOP
 
 
-def _text(of: dict[int, Value], field_number: int) -> str:
-    return message(of.get(field_number, b"")).decode("utf-8", "replace")
+def _text(by_number: dict[int, Value], field_number: int) -> str:
+    return message(by_number.get(field_number, b"")).decode("utf-8", "replace")
 
 
-def _described(last: dict[int, Value]) -> Described | str:
+def _described(by_number: dict[int, Value]) -> Described | str:
     """The description, or the problem."""
-    if TrackDescriptor.UUID not in last:
+    if TrackDescriptor.UUID not in by_number:
         return "a track without an id"
     names = (TrackDescriptor.NAME, TrackDescriptor.STATIC_NAME, TrackDescriptor.ATRACE_NAME)
-    name = next((_text(last, n) for n in names if n in last), None)
-    merge = number(last.get(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, 0))
-    key = f"#{signed(last.get(TrackDescriptor.SIBLING_MERGE_KEY_INT, 0))}"
-    if TrackDescriptor.SIBLING_MERGE_KEY in last:
-        key = _text(last, TrackDescriptor.SIBLING_MERGE_KEY)
+    name = next((_text(by_number, n) for n in names if n in by_number), None)
+    merge = number(by_number.get(TrackDescriptor.SIBLING_MERGE_BEHAVIOR, 0))
+    key = f"#{signed(by_number.get(TrackDescriptor.SIBLING_MERGE_KEY_INT, 0))}"
+    if TrackDescriptor.SIBLING_MERGE_KEY in by_number:
+        key = _text(by_number, TrackDescriptor.SIBLING_MERGE_KEY)
     plain = Described(
-        parent=number(last.get(TrackDescriptor.PARENT_UUID, 0)),
+        parent=number(by_number.get(TrackDescriptor.PARENT_UUID, 0)),
         name=name,
         merge=merge if merge in (APART, BY_KEY) else BY_NAME,
         merge_key=key if merge == BY_KEY else "",
-        order=signed32(last.get(TrackDescriptor.SIBLING_ORDER_RANK, 0)),
+        order=signed32(by_number.get(TrackDescriptor.SIBLING_ORDER_RANK, 0)),
     )
-    if TrackDescriptor.THREAD in last:
-        of = last_values(last[TrackDescriptor.THREAD])
-        if ThreadDescriptor.PID not in of or ThreadDescriptor.TID not in of:
+    if TrackDescriptor.THREAD in by_number:
+        inner = last_values(by_number[TrackDescriptor.THREAD])
+        if ThreadDescriptor.PID not in inner or ThreadDescriptor.TID not in inner:
             return "a thread without its numbers"
-        pid, tid = signed32(of[ThreadDescriptor.PID]), signed(of[ThreadDescriptor.TID])
-        return replace(plain, pid=pid, tid=tid, label=_text(of, ThreadDescriptor.THREAD_NAME))
-    if TrackDescriptor.PROCESS in last:
-        found = whole_fields(last[TrackDescriptor.PROCESS])
-        of = {n: v for n, _, v in found}
-        if ProcessDescriptor.PID not in of:
+        pid, tid = signed32(inner[ThreadDescriptor.PID]), signed(inner[ThreadDescriptor.TID])
+        return replace(plain, pid=pid, tid=tid, label=_text(inner, ThreadDescriptor.THREAD_NAME))
+    if TrackDescriptor.PROCESS in by_number:
+        process_fields = whole_fields(by_number[TrackDescriptor.PROCESS])
+        inner = {n: v for n, _, v in process_fields}
+        if ProcessDescriptor.PID not in inner:
             return "a process without its number"
         labels = tuple(
             message(v).decode("utf-8", "replace")
-            for n, _, v in found
+            for n, _, v in process_fields
             if n == ProcessDescriptor.PROCESS_LABELS
         )
-        label = _text(of, ProcessDescriptor.PROCESS_NAME)
-        return replace(plain, pid=signed32(of[ProcessDescriptor.PID]), label=label, labels=labels)
-    if TrackDescriptor.COUNTER in last:
-        counter, own = _counter(last[TrackDescriptor.COUNTER])
-        return replace(plain, counter=counter, name=own if name is None else name)
-    return replace(plain, state=TrackDescriptor.STATE in last)
+        label = _text(inner, ProcessDescriptor.PROCESS_NAME)
+        return replace(
+            plain, pid=signed32(inner[ProcessDescriptor.PID]), label=label, labels=labels
+        )
+    if TrackDescriptor.COUNTER in by_number:
+        counter, own_name = _counter(by_number[TrackDescriptor.COUNTER])
+        return replace(plain, counter=counter, name=own_name if name is None else name)
+    return replace(plain, state=TrackDescriptor.STATE in by_number)
 
 
 _BUILTIN = {1: ("ns", "thread_time"), 2: ("count", "thread_instruction_count")}
@@ -279,12 +288,12 @@ _UNITS = {1: "ns", 2: "count", 3: "B"}
 
 def _counter(data: Value) -> tuple[Counter, str | None]:
     """A counter, and the name it has by itself."""
-    of = last_values(data)
-    builtin = _BUILTIN.get(number(of.get(CounterDescriptor.TYPE, 0)))
-    unit = _UNITS.get(number(of.get(CounterDescriptor.UNIT, 0)))
+    by_number = last_values(data)
+    builtin = _BUILTIN.get(number(by_number.get(CounterDescriptor.TYPE, 0)))
+    unit = _UNITS.get(number(by_number.get(CounterDescriptor.UNIT, 0)))
     counter = Counter(
-        builtin[0] if builtin else unit or _text(of, CounterDescriptor.UNIT_NAME),
-        signed(of.get(CounterDescriptor.UNIT_MULTIPLIER, 0)),
-        bool(number(of.get(CounterDescriptor.IS_INCREMENTAL, 0))),
+        builtin[0] if builtin else unit or _text(by_number, CounterDescriptor.UNIT_NAME),
+        signed(by_number.get(CounterDescriptor.UNIT_MULTIPLIER, 0)),
+        bool(number(by_number.get(CounterDescriptor.IS_INCREMENTAL, 0))),
     )
     return counter, builtin[1] if builtin else None

@@ -45,8 +45,8 @@ def register(
     if more is not None:
         template, values = template[:-1] + b"%b}", [*values, more]
     ids = [np.empty(0, np.int32)]
-    for at in range(0, len(values[0]), AT_ONCE):
-        parts = (v[at : at + AT_ONCE] for v in values)
+    for begin in range(0, len(values[0]), AT_ONCE):
+        parts = (v[begin : begin + AT_ONCE] for v in values)
         rows = zip(*(v.tolist() if isinstance(v, np.ndarray) else v for v in parts), strict=True)
         ids.append(objects(build, [template % row for row in rows]))
     return np.concatenate(ids)
@@ -56,9 +56,9 @@ def objects(build: TraceBuilder, texts: Sequence[bytes]) -> I32:
     """Argument ids of rows with a JSON object each; -1 for b""."""
     length = np.fromiter(map(len, texts), np.int32, len(texts))
     ids = np.full(len(texts), -1, np.int32)
-    some = np.flatnonzero(length)
-    first = build.args_bytes(b"".join(texts), length[some])
-    ids[some] = np.arange(first, first + len(some))
+    with_text = np.flatnonzero(length)
+    first_id = build.args_bytes(b"".join(texts), length[with_text])
+    ids[with_text] = np.arange(first_id, first_id + len(with_text))
     return ids
 
 
@@ -68,8 +68,8 @@ def lookup(keys: I64, requested: I64) -> I64:
         return np.full(len(requested), -1, np.int64)
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    at = np.minimum(np.searchsorted(ordered, requested), len(keys) - 1)
-    return np.where(ordered[at] == requested, order[at], -1)
+    positions = np.minimum(np.searchsorted(ordered, requested), len(keys) - 1)
+    return np.where(ordered[positions] == requested, order[positions], -1)
 
 
 def picked(column: I64, at: I64) -> I64:

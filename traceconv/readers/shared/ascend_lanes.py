@@ -97,10 +97,10 @@ def overlap_named(lane: str) -> tuple[int, OpClass, Callable[[str], Named | None
     """Order and class of an overlap lane, and the classes of slices by their own names."""
     sort, op = OVERLAP_LANES.get(lane, (len(OVERLAP_LANES), OpClass.OTHER))
 
-    def named(name: str) -> Named | None:
+    def class_of(name: str) -> Named | None:
         return Named(OVERLAP_LANES[name][1]) if name in OVERLAP_LANES else None
 
-    return sort, op, named
+    return sort, op, class_of
 
 
 # -- where lanes are shown ------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def thread_title(lane: Lane) -> str:
 
 def _thread(layer: Layer, lane: Lane, process: str, device: int) -> Track:
     """A lane of a thread of the host."""
-    named = _THREAD.fullmatch(lane.thread)
-    thread = int(named[1]) if named else -1 if lane.thread else lane.thread_id
+    match = _THREAD.fullmatch(lane.thread)
+    thread = int(match[1]) if match else -1 if lane.thread else lane.thread_id
     return Track(
         layer,
         thread_title(lane),
@@ -187,7 +187,7 @@ def _thread(layer: Layer, lane: Lane, process: str, device: int) -> Track:
         kind=TrackKind.RANGES if process == _MARKERS else TrackKind.OTHER,
         device=device,
         thread=thread,
-        thread_name=(named[2] or "") if named else "",
+        thread_name=(match[2] or "") if match else "",
     )
 
 
@@ -286,8 +286,12 @@ def _group_of(lane: Lane) -> Communicator:
         return Communicator()
     name = heads[before[-1]][1]
     if match := _GROUP.fullmatch(name):
-        own = match[1]
-        return Communicator.numbered(int(own)) if own.isdecimal() else Communicator.named(own)
+        group_name = match[1]
+        return (
+            Communicator.numbered(int(group_name))
+            if group_name.isdecimal()
+            else Communicator.named(group_name)
+        )
     nameless = [i for i, (_, n) in enumerate(heads) if n == name]
     if len(nameless) > 1:
         return Communicator.numbered(nameless.index(before[-1]))
@@ -312,8 +316,8 @@ def _scope(setting: Classifier, lane: Lane, process: str, device: int) -> Placed
 
 
 def _overlap(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
-    sort, op, named = overlap_named(lane.thread)
-    return Placed(_titled(Layer.OVERLAP, lane, process, device, sort), op, by_name=named)
+    sort, op, class_of = overlap_named(lane.thread)
+    return Placed(_titled(Layer.OVERLAP, lane, process, device, sort), op, by_name=class_of)
 
 
 def _other_device(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:

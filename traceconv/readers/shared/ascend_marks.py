@@ -52,13 +52,13 @@ def communication_of(message: str) -> dict[str, Any] | None:
     if not message.startswith("{"):
         return None
     try:
-        said = _DECODER.decode(message)
+        operation = _DECODER.decode(message)
     except NOT_JSON:
         return None
-    known = isinstance(said, dict) and all(
-        isinstance(said.get(key), str) and said[key] for key in ("opName", "groupName")
+    is_operation = isinstance(operation, dict) and all(
+        isinstance(operation.get(key), str) and operation[key] for key in ("opName", "groupName")
     )
-    return said if known else None
+    return operation if is_operation else None
 
 
 class HardwareLanes:
@@ -73,32 +73,32 @@ class HardwareLanes:
         self._servers: set[int] = set()  # tracks with turns of MC2
 
     def __call__(self, lane: Lane) -> Placed | Skipped | None:
-        place = self._classify(lane)
-        if isinstance(place, Placed) and place.by_type is OPERATORS and lane.phase == "X":
-            self._streams[self._build.add_track(place.track)] = place.track
-        return place
+        placed = self._classify(lane)
+        if isinstance(placed, Placed) and placed.by_type is OPERATORS and lane.phase == "X":
+            self._streams[self._build.add_track(placed.track)] = placed.track
+        return placed
 
     def revise(self, rows: Incoming) -> None:
         """Move the markers of a batch; see :data:`~traceconv.readers.shared.trace_events.contract.
         Revise`."""
         for i in np.flatnonzero(rows.op == OpClass.UNCLASSIFIED).tolist():
             args = self._build.stored(int(rows.address[i]), int(rows.length[i]))
-            mine = int(rows.track[i]) in self._streams  # of complete events alone
-            if mine and b'"Task Type"' not in args and b'Stream Id"' in args:
+            on_stream = int(rows.track[i]) in self._streams  # of complete events alone
+            if on_stream and b'"Task Type"' not in args and b'Stream Id"' in args:
                 self._move(rows, i)
 
     def _move(self, rows: Incoming, i: int) -> None:
         build, number = self._build, int(rows.track[i])
         stream, name = self._streams[number], build.strings[int(rows.name[i])]
-        said = communication_of(name)
-        if said is not None:
-            text = json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
+        operation = communication_of(name)
+        if operation is not None:
+            text = json.dumps(operation, ensure_ascii=False).encode("utf-8", "replace")
             rows.address[i], rows.length[i] = build.spill(text), len(text)
-            rows.name[i], rows.op[i] = build.string(said["opName"]), OpClass.COMM
-            group = f"{stream.group} Group {said['groupName']}".strip()
+            rows.name[i], rows.op[i] = build.string(operation["opName"]), OpClass.COMM
+            group = f"{stream.group} Group {operation['groupName']}".strip()
             track = msgspec.structs.replace(
                 stream, layer=Layer.COMM, group=group, title="Communication",
-                communicator=said["groupName"],
+                communicator=operation["groupName"],
             )  # fmt: skip
             rows.track[i] = build.add_track(track)
             return

@@ -125,14 +125,16 @@ def library_of(name: str) -> Library | None:
     low = name.lower()
     if not _EVERY.search(low):
         return None
-    return next(one for one, each in zip(LIBRARIES, _EACH, strict=True) if each.search(low))
+    return next(
+        library for library, pattern in zip(LIBRARIES, _EACH, strict=True) if pattern.search(low)
+    )
 
 
 @lru_cache(4096)
 def lane_title(name: str) -> str:
     """The title of the track of a communication kernel."""
-    found = library_of(name)
-    return found.title if found else OTHER_LIBRARY
+    library = library_of(name)
+    return library.title if library else OTHER_LIBRARY
 
 
 _PIECES = lazy_regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -167,10 +169,10 @@ def names_operation(name: str) -> bool:
     ``reduce``, ``gather`` and ``scatter`` are operations within a device, too: they count behind
     the name of a library.
     """
-    whole = _ARGUMENTS.sub("", name[:_LONGEST])
-    texts = whole, whole.replace("/", "::").rpartition("::")[2]
-    words, own = ("_".join(_PIECES.findall(text)).lower() for text in texts)
-    if _IN_A_DEVICE.search(own):
+    without_arguments = _ARGUMENTS.sub("", name[:_LONGEST])
+    texts = without_arguments, without_arguments.replace("/", "::").rpartition("::")[2]
+    words, own_words = ("_".join(_PIECES.findall(text)).lower() for text in texts)
+    if _IN_A_DEVICE.search(own_words):
         return False
-    call = _CALL.fullmatch(words) or _CALL.fullmatch(own)
-    return bool(_COLLECTIVE.search(own) or (call and (call["library"] or not call["plain"])))
+    call = _CALL.fullmatch(words) or _CALL.fullmatch(own_words)
+    return bool(_COLLECTIVE.search(own_words) or (call and (call["library"] or not call["plain"])))

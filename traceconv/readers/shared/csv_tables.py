@@ -53,12 +53,12 @@ def typed(heading: str, cells: Sequence[str], doubt: Doubt, text: bool = False) 
     if MISSING.isdisjoint(cells):
         numbers = _numbers(cells)
         return _texts(cells) if numbers is None else numbers
-    there, present = _present(cells)
+    filled, present = _present(cells)
     numbers = _numbers(present)
     if numbers is None:
         return _texts(cells)
     full = np.full(len(cells), ABSENT if numbers.dtype == np.int64 else np.nan, numbers.dtype)
-    full[there] = numbers
+    full[filled] = numbers
     return full
 
 
@@ -88,14 +88,14 @@ def joined(parts: Sequence[Column]) -> Column:
     kinds = {part.dtype.kind for part in parts if not _is_blank(part)}
     kinds = kinds or {part.dtype.kind for part in parts}
     kind = "O" if "O" in kinds else "f" if "f" in kinds else "i"
-    found = []
+    columns = []
     for part in parts:
         if part.dtype.kind != kind and "O" in (part.dtype.kind, kind):  # it is empty
             part = absent(np.empty(0, f"{kind}8" if kind != "O" else "O"), len(part))
         elif part.dtype.kind != kind:
             part = np.where(part == ABSENT, np.nan, part.astype(np.float64))
-        found.append(part)
-    return np.concatenate(found)
+        columns.append(part)
+    return np.concatenate(columns)
 
 
 def _is_blank(part: Column) -> bool:
@@ -126,13 +126,13 @@ def _numbers(texts: Sequence[str]) -> Column | None:
 
 def _times(heading: str, cells: Sequence[str], unit: str, doubt: Doubt) -> Column:
     ns = np.full(len(cells), ABSENT, np.int64)
-    there, texts = _present(cells)
+    filled, texts = _present(cells)
     bad = 0
     for rows in _alike(texts):
         alike = texts if len(rows) == len(texts) else [texts[i] for i in rows.tolist()]
-        found = times(alike, unit)
-        ns[there[rows]] = np.where(found.bad, ABSENT, found.ns)
-        bad += int(np.count_nonzero(found.bad))
+        parsed = times(alike, unit)
+        ns[filled[rows]] = np.where(parsed.bad, ABSENT, parsed.ns)
+        bad += int(np.count_nonzero(parsed.bad))
     if bad:
         doubt("bad-time", f"column {heading}", bad)
     return ns
@@ -246,24 +246,22 @@ def _as_text(column: Column) -> Column:
     if column.dtype.kind == "O":
         return column
     empty = np.isnan(column) if column.dtype.kind == "f" else column == ABSENT
-    stated = np.empty(len(column), object)
-    stated[:] = [
-        "" if no else str(v) for v, no in zip(column.tolist(), empty.tolist(), strict=True)
-    ]
-    return stated
+    texts = np.empty(len(column), object)
+    texts[:] = ["" if no else str(v) for v, no in zip(column.tolist(), empty.tolist(), strict=True)]
+    return texts
 
 
 def _stacked(batches: Sequence[tuple[int, Columns]]) -> tuple[Columns, list[str]]:
     """Concatenate batches with their numbers of rows; and the headings that do not fit."""
     headings = dict.fromkeys(heading for _, batch in batches for heading in batch)
-    found: dict[str, list[Column]] = {}
+    by_heading: dict[str, list[Column]] = {}
     for heading in headings:
         like = next(batch[heading] for _, batch in batches if heading in batch)
-        found[heading] = [
+        by_heading[heading] = [
             batch[heading] if heading in batch else absent(like, rows) for rows, batch in batches
         ]
-    mixed = [heading for heading, parts in found.items() if not fits(parts)]
-    return {h: joined(parts) for h, parts in found.items() if h not in mixed}, mixed
+    mixed = [heading for heading, parts in by_heading.items() if not fits(parts)]
+    return {h: joined(parts) for h, parts in by_heading.items() if h not in mixed}, mixed
 
 
 class _Part:
@@ -288,13 +286,13 @@ class _Part:
 
     def batches(self) -> Iterator[list[list[str]]]:
         """The rows as wide as the headings, in batches, at least one."""
-        kept: list[list[str]] = []
+        batch: list[list[str]] = []
         for row in self._whole_rows():
-            kept.append(row)
-            if len(kept) == _BATCH:
-                yield kept
-                kept = []
-        yield kept
+            batch.append(row)
+            if len(batch) == _BATCH:
+                yield batch
+                batch = []
+        yield batch
 
     def _whole_rows(self) -> Iterator[list[str]]:
         ragged = where = ""
@@ -303,7 +301,7 @@ class _Part:
                 self.doubt("malformed-record", ragged)
             ragged = ""
             if not self.headings:
-                self.headings = self._named(row)
+                self.headings = self._unique_headings(row)
             elif self._unended and self._ended and len(row) >= len(self.headings):
                 ragged = f"{where}: its end is missing"
             elif len(row) == len(self.headings):
@@ -335,35 +333,35 @@ class _Part:
     def _lines(self) -> Iterator[str]:
         """The lines with their ends; only LF ends a line."""
         decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        size, rest = 0, ""
+        size, unfinished = 0, ""
         with self._source.open(self._name) as stream:
             while block := stream.read(_BLOCK):
                 size += len(block)
-                if size > MAX_BYTES or len(rest) > 64 * _BLOCK:
+                if size > MAX_BYTES or len(unfinished) > 64 * _BLOCK:
                     raise SourceError(f"{stream.label}: too large for a table, refused")
-                first, *more = decoder.decode(block).split("\n")
-                if more:
-                    yield rest + first + "\n"
-                    yield from (line + "\n" for line in more[:-1])
-                    rest = more[-1]
+                line_end, *further = decoder.decode(block).split("\n")
+                if further:
+                    yield unfinished + line_end + "\n"
+                    yield from (line + "\n" for line in further[:-1])
+                    unfinished = further[-1]
                 else:
-                    rest += first
-        if rest := rest + decoder.decode(b"", True):
+                    unfinished += line_end
+        if unfinished := unfinished + decoder.decode(b"", True):
             self._unended = True
-            yield rest
+            yield unfinished
 
-    def _named(self, row: Sequence[str]) -> list[str]:
+    def _unique_headings(self, row: Sequence[str]) -> list[str]:
         """The headings, each once."""
         if len(row) > MAX_COLUMNS:
             raise MalformedInputError(
                 self._source.title(self._name), "line 1", f"{len(row)} headings; is it a table?"
             )
-        seen: dict[str, int] = {}
-        named: list[str] = []
+        counts: dict[str, int] = {}
+        unique: list[str] = []
         stripped = [cell.strip() for cell in row]
         for heading in stripped:
-            other = self._renamed.get(heading, heading)
-            heading = heading if other in stripped else other
-            seen[heading] = seen.get(heading, 0) + 1
-            named.append(heading if seen[heading] == 1 else f"{heading} ({seen[heading]})")
-        return named
+            renamed = self._renamed.get(heading, heading)
+            heading = heading if renamed in stripped else renamed
+            counts[heading] = counts.get(heading, 0) + 1
+            unique.append(heading if counts[heading] == 1 else f"{heading} ({counts[heading]})")
+        return unique

@@ -58,14 +58,14 @@ def note_devices(hints: Hints, devices: Any) -> None:
     Args:
         devices: JSON values of a profiler; invalid sizes are ignored.
     """
-    for one in devices[:MAX_DEVICES] if isinstance(devices, list) else ():
-        if not isinstance(one, Mapping):
+    for device in devices[:MAX_DEVICES] if isinstance(devices, list) else ():
+        if not isinstance(device, Mapping):
             continue
-        number = one.get("id")
-        size = one.get("totalGlobalMem", one.get("total_global_memory"))
+        number = device.get("id")
+        size = device.get("totalGlobalMem", device.get("total_global_memory"))
         if type(number) is int and type(size) is int and number >= 0 and 0 < size <= INT64_MAX:
             hints.device_memory_bytes.setdefault(number, size)
-        if type(number) is int and number >= 0 and isinstance(name := one.get("name"), str):
+        if type(number) is int and number >= 0 and isinstance(name := device.get("name"), str):
             hints.device_names.setdefault(number, name[:100])
 
 
@@ -131,14 +131,14 @@ class DefaultPlacement:
         process = lane.process_id
         thread = lane.thread_id if process >= 0 else -1
         track = Track(Layer.HOST, name, "", title, lane.sort, process=process, thread=thread)
-        return Placed(track, OpClass.HOST, by_name=_host_named)
+        return Placed(track, OpClass.HOST, by_name=_host_step)
 
     def _kernel(self, name: str) -> Named:
         op = command_class(name)
         return Named(kernel_class(name, self._comm_words) if op is None else op)
 
 
-def _host_named(name: str) -> Named | None:
+def _host_step(name: str) -> Named | None:
     """Host ranges of a step ("ProfilerStep#4", "train_step 4") have its number."""
     number = step_number(name)
     return Named(OpClass.HOST, step=number) if number >= 0 else None

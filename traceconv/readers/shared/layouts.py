@@ -70,16 +70,16 @@ class Shown(NamedTuple):
 
     def text(self, rows: TableRows, code: int) -> str:
         """The text for one number."""
-        found = rows.names.get(self.field, {}).get(code)
-        if found is None:
+        name = rows.names.get(self.field, {}).get(code)
+        if name is None:
             return self.number.format(code) if code >= 0 else self.absent
-        return self.name.format(found) if found else self.absent
+        return self.name.format(name) if name else self.absent
 
     def identity(self, rows: TableRows, code: int) -> Mapping[str, Any]:
         """The track fields that follow from one number."""
-        stated = rows.identity.get(self.field, {}).get(code)
-        if stated is not None:
-            return stated
+        identity = rows.identity.get(self.field, {}).get(code)
+        if identity is not None:
+            return identity
         return {self.of: code} if self.of and code >= 0 else {}
 
 
@@ -154,14 +154,17 @@ class RowLayout(msgspec.Struct, frozen=True):
     def sources(self) -> dict[str, tuple[str, ...]]:
         """Field -> columns, including those of the times."""
         times = {"start": self.start, "end": self.end, "duration": self.duration}
-        every = {**{key: one for key, one in times.items() if one}, **self.columns}
-        return {key: (one,) if isinstance(one, str) else one for key, one in every.items()}
+        by_field = {**{key: column for key, column in times.items() if column}, **self.columns}
+        return {
+            key: (columns,) if isinstance(columns, str) else columns
+            for key, columns in by_field.items()
+        }
 
     @property
     def reads(self) -> frozenset[str]:
         """All names of columns that are read, and :attr:`links`."""
-        every = (one for many in self.sources.values() for one in many)
-        return self.links.union(*(one.split("|") for one in every))
+        names = (column for columns in self.sources.values() for column in columns)
+        return self.links.union(*(name.split("|") for name in names))
 
 
 @dataclass
@@ -189,8 +192,8 @@ class TableRows:
         return self.count
 
     def __getitem__(self, name: str) -> Column:
-        found = self.columns.get(name)
-        return np.full(self.count, -1, np.int64) if found is None else found
+        column = self.columns.get(name)
+        return np.full(self.count, -1, np.int64) if column is None else column
 
     def take(self, which: NDArray[Any]) -> TableRows:
         """The rows of a mask or an index array."""
@@ -222,13 +225,13 @@ class TableRows:
         """
         table, codes = factored_rows(*(self[field] for field in fields))
         names = [self.names.get(field) for field in fields]
-        found = [
+        labels = [
             text(*(v if n is None else n.get(v, "") for v, n in zip(row, names, strict=True)))
             for row in table
         ]
         self.columns[name] = codes.astype(np.int64)
-        self.names[name] = dict(enumerate(one for one, _ in found))
-        self.identity[name] = dict(enumerate(fields for _, fields in found))
+        self.names[name] = dict(enumerate(label for label, _ in labels))
+        self.identity[name] = dict(enumerate(fields for _, fields in labels))
 
     def texts(self, name: str) -> list[str]:
         """The text of every row; "" if absent. For rules that a layout cannot express."""
@@ -259,31 +262,33 @@ def add_rows(
     """
     book_unread(build, rows)
     start, dur, good = _spans(build, layout, rows)
-    at = np.flatnonzero(good)
-    codes, back = different(rows[layout.name.field][at])
+    good_rows = np.flatnonzero(good)
+    codes, back = different(rows[layout.name.field][good_rows])
     texts = [layout.name.text(rows, code) for code in codes.tolist()]
     nameless = np.array([text in _NAMELESS for text in texts], bool)
     if nameless.any():
         build.skip("missing-name", rows.where, int(nameless[back].sum()))
     string = np.array([build.string(text) for text in texts], np.int32)
     name = string[back] if len(string) else np.empty(0, np.int32)
-    op = _classes(build, layout, rows, at, name)
-    given = {key: column[at] for key, column in columns.items()}
+    op = _classes(build, layout, rows, good_rows, name)
+    further = {key: column[good_rows] for key, column in columns.items()}
     if layout.steps:
         step = np.array([step_number(text) for text in texts], np.int32)
-        given["step"] = step[back] if len(step) else step
-    first = build.extend(
-        track=_tracks(build, layout, rows, at, np.where(op == OpClass.COMM, name, -1)),
+        further["step"] = step[back] if len(step) else step
+    first_row = build.extend(
+        track=_tracks(build, layout, rows, good_rows, np.where(op == OpClass.COMM, name, -1)),
         kind=layout.kind,
-        start_ns=start[at],
-        dur_ns=dur[at] if layout.kind is Kind.SLICE else 0,
+        start_ns=start[good_rows],
+        dur_ns=dur[good_rows] if layout.kind is Kind.SLICE else 0,
         name=name,
         op=op,
-        args=arguments(build, rows, layout.args, at, more) if args is None else args[at],
-        **given,
+        args=arguments(build, rows, layout.args, good_rows, more)
+        if args is None
+        else args[good_rows],
+        **further,
     )
     added = np.full(len(rows), -1, np.int64)
-    added[at] = np.arange(first, first + len(at))
+    added[good_rows] = np.arange(first_row, first_row + len(good_rows))
     return added
 
 
@@ -335,8 +340,10 @@ def _classes(
         key, table, _ = layout.op
         codes, back = different(rows[key][at])
         names = rows.names.get(key, {})
-        found = [table.get(names.get(c, c), OpClass.UNCLASSIFIED) for c in codes.tolist()]
-        op = np.array([_BY_NAME if one is None else one for one in found], np.int8)[back]
+        class_of_code = [table.get(names.get(c, c), OpClass.UNCLASSIFIED) for c in codes.tolist()]
+        op = np.array(
+            [_BY_NAME if op_class is None else op_class for op_class in class_of_code], np.int8
+        )[back]
     kernels = np.flatnonzero(op == _BY_NAME)
     ids, back = different(name[kernels])
     texts = [build.strings[i] for i in ids.tolist()]
@@ -353,16 +360,16 @@ def _tracks(
 ) -> I32:
     """The track of each row. Communication kernels are on tracks of their library."""
     lane, group = rows[layout.lane.field][at], rows[layout.group.field][at]
-    own = layout.op is None or isinstance(layout.op, Classes)
-    library = library if own else np.full(len(at), -1)
-    table, which = factored_rows(lane, group, library)
-    found = []
+    by_library = layout.op is None or isinstance(layout.op, Classes)
+    library = library if by_library else np.full(len(at), -1)
+    table, track_of_row = factored_rows(lane, group, library)
+    tracks = []
     for lane_code, group_code, name in table:
         layer, title = layout.layer, layout.title
         if name >= 0:
             layer, title = Layer.COMM, lane_title(build.strings[name])
-        found.append(_track(build, layout, rows, layer, title, (lane_code, group_code)))
-    return np.array(found, np.int32)[which] if found else np.empty(0, np.int32)
+        tracks.append(_track(build, layout, rows, layer, title, (lane_code, group_code)))
+    return np.array(tracks, np.int32)[track_of_row] if tracks else np.empty(0, np.int32)
 
 
 def _track(
@@ -380,23 +387,23 @@ def _track(
 def add_samples(build: TraceBuilder, layout: RowLayout, rows: TableRows) -> None:
     """Add the rows of a table as counter samples; ``lane`` names the counters."""
     book_unread(build, rows)
-    at, value = rows["start"], rows["value"].astype(np.float64)
-    bad, odd = at < layout.first_ns, ~np.isfinite(value)
+    start_ns, value = rows["start"], rows["value"].astype(np.float64)
+    bad, odd = start_ns < layout.first_ns, ~np.isfinite(value)
     build.seen("counter", len(rows))
     build.skip("bad-time", rows.where, int(bad.sum()), "counter")
     build.skip("counter-not-numeric", rows.where, int((odd & ~bad).sum()), "counter")
     good = np.flatnonzero(~bad & ~odd)
     labels = (layout.lane, layout.group, layout.unit)
-    table, which = factored_rows(*(rows[label.field][good] for label in labels))
-    found = []
+    table, track_of_row = factored_rows(*(rows[label.field][good] for label in labels))
+    tracks = []
     for lane, group, unit in table:
-        stated = layout.unit.text(rows, unit)
-        found.append(
-            _track(build, layout, rows, Layer.COUNTER, layout.title, (lane, group), stated)
+        unit_text = layout.unit.text(rows, unit)
+        tracks.append(
+            _track(build, layout, rows, Layer.COUNTER, layout.title, (lane, group), unit_text)
         )
     build.counters(
-        track=np.array(found, np.int32)[which] if found else np.empty(0, np.int32),
-        start_ns=at[good],
+        track=np.array(tracks, np.int32)[track_of_row] if tracks else np.empty(0, np.int32),
+        start_ns=start_ns[good],
         value=value[good],
     )
 
@@ -419,11 +426,11 @@ def arguments(
     if not keys and more is None:
         return np.full(len(at), -1, np.int32)
     if more is None and (repeated := _repeated(rows, keys, at)) is not None:
-        first_of_each, which = repeated
-        return arguments(build, rows, keys, at[first_of_each])[which]
+        first_of_each, object_of_row = repeated
+        return arguments(build, rows, keys, at[first_of_each])[object_of_row]
     ids = np.full(len(at), -1, np.int32)
-    for first in range(0, len(at), AT_ONCE):
-        part = at[first : first + AT_ONCE]
+    for begin in range(0, len(at), AT_ONCE):
+        part = at[begin : begin + AT_ONCE]
         template, columns = [], []
         for key in keys:
             piece, values = _member(key, rows, part)
@@ -434,8 +441,8 @@ def arguments(
             columns.append(more(part))
         form = b"".join(template)
         texts = [form % row for row in zip(*columns, strict=True)]
-        stated = [b"{" + text[1:] + b"}" if text else b"" for text in texts]
-        ids[first : first + AT_ONCE] = objects(build, stated)
+        json_objects = [b"{" + text[1:] + b"}" if text else b"" for text in texts]
+        ids[begin : begin + AT_ONCE] = objects(build, json_objects)
     return ids
 
 
@@ -450,12 +457,12 @@ def _repeated(
     if any(rows[key].ndim > 1 or rows[key].dtype.kind != "i" for key in keys):
         return None
     for part in (at[:_SAMPLE], at):
-        found, which = different(combined_key(*(rows[key][part] for key in keys)))
-        if len(found) * 2 >= len(part):
+        distinct, object_of_row = different(combined_key(*(rows[key][part] for key in keys)))
+        if len(distinct) * 2 >= len(part):
             return None
-    first = np.empty(len(found), np.intp)
-    first[which[::-1]] = np.arange(len(at))[::-1]
-    return first, which
+    first_rows = np.empty(len(distinct), np.intp)
+    first_rows[object_of_row[::-1]] = np.arange(len(at))[::-1]
+    return first_rows, object_of_row
 
 
 def _member(key: str, rows: TableRows, part: NDArray[np.intp]) -> tuple[bytes, list[Sequence[Any]]]:
@@ -481,8 +488,8 @@ def _value(head: bytes, names: Mapping[int, str] | None, code: float) -> bytes:
     if names and code in names:
         return head + quoted(names[int(code)])
     if isinstance(code, float):
-        whole = int(code) if code.is_integer() else code
-        return head + repr(whole).encode() if isfinite(code) else b""
+        number = int(code) if code.is_integer() else code
+        return head + repr(number).encode() if isfinite(code) else b""
     return head + b"%d" % code if code >= 0 else b""
 
 
@@ -506,15 +513,15 @@ class Launched:
 def add_arrows(build: TraceBuilder, call: I64, task: I64) -> None:
     """Add flows between event rows of calls and of their work. Flows with an end of -1 are counted
     as an issue."""
-    found = (call >= 0) & (task >= 0)
+    has_ends = (call >= 0) & (task >= 0)
     build.seen("flow", len(call))
-    build.skip("flow-without-end", "no launching call", int((~found).sum()), "flow")
-    build.flows(src=call[found], dst=task[found], name=build.string("launch"))
+    build.skip("flow-without-end", "no launching call", int((~has_ends).sum()), "flow")
+    build.flows(src=call[has_ends], dst=task[has_ends], name=build.string("launch"))
 
 
 def _joined(parts: Sequence[tuple[I64, I64]]) -> tuple[I64, I64]:
     none = np.empty(0, np.int64)
     numbers, rows = zip(*parts, strict=True) if parts else ((none,), (none,))
     number, row = np.concatenate(numbers), np.concatenate(rows)
-    there = np.flatnonzero((number >= 0) & (row >= 0))
-    return number[there], row[there]
+    usable = np.flatnonzero((number >= 0) & (row >= 0))
+    return number[usable], row[usable]

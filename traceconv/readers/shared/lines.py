@@ -138,10 +138,10 @@ class Lines:
     def _repaired(self, number: int, block: bytes) -> str:
         """The text of a block in which some lines are not UTF-8."""
         texts = []
-        for at, line in enumerate(block.split(b"\n"), number):
+        for line_number, line in enumerate(block.split(b"\n"), number):
             text = line.decode(errors="replace")
             if "\ufffd" in text and "\ufffd".encode() not in line:
-                self.report("bad-encoding", f"line {at}")
+                self.report("bad-encoding", f"line {line_number}")
             texts.append(text)
         return "\n".join(texts)
 

@@ -73,12 +73,12 @@ def times(texts: Sequence[str], unit: str) -> Times:
     present = np.fromiter(map(bool, texts), bool, len(texts))
     ns = np.zeros(len(texts), np.int64)
     bad = np.zeros(len(texts), bool)
-    some = texts if present.all() else [t for t in texts if t]
-    if not some:
+    given = texts if present.all() else [t for t in texts if t]
+    if not given:
         return Times(ns, present, bad)
-    regular = _regular(some, _EXPONENTS[unit])
+    regular = _regular(given, _EXPONENTS[unit])
     if regular is None:
-        ns[present], bad[present], rounded = _one_by_one(some, unit)
+        ns[present], bad[present], rounded = _one_by_one(given, unit)
     else:
         ns[present], rounded = regular
     return Times(ns, present, bad, rounded)
@@ -104,18 +104,24 @@ def _moments(texts: Sequence[str]) -> Times:
         if day not in days:
             with suppress(ValueError):  # there is no 30 February
                 days[day] = date.fromisoformat(day).toordinal() - _EPOCH
-        first, fraction = days.get(day), fraction or ""
+        day_number, fraction = days.get(day), fraction or ""
         zone = int(zone_hour or 0) * 60 + int(zone_minute or 0)
-        if first is None or int(hour) > 23 or int(minute) > 59 or int(second) > 60 or zone >= 1440:
+        if (
+            day_number is None
+            or int(hour) > 23
+            or int(minute) > 59
+            or int(second) > 60
+            or zone >= 1440
+        ):
             bad[i] = True
             continue
-        seconds = (first * 24 + int(hour)) * 3600 + int(minute) * 60 + int(second)
+        seconds = (day_number * 24 + int(hour)) * 3600 + int(minute) * 60 + int(second)
         seconds -= -zone * 60 if sign == "-" else zone * 60
-        found = seconds * 10**9 + int(fraction[:9].ljust(9, "0")) + (fraction[9:10] >= "5")
-        if abs(found) > INT64_MAX:
+        ns_since_epoch = seconds * 10**9 + int(fraction[:9].ljust(9, "0")) + (fraction[9:10] >= "5")
+        if abs(ns_since_epoch) > INT64_MAX:
             bad[i] = True
             continue
-        ns[i] = found
+        ns[i] = ns_since_epoch
         rounded += bool(fraction[9:].strip("0"))
         zoneless += not (utc or sign)
     return Times(ns, present, bad, rounded, zoneless)
@@ -124,10 +130,10 @@ def _moments(texts: Sequence[str]) -> Times:
 def _regular(texts: Sequence[str], exponent: int) -> tuple[I64, int] | None:
     """Numbers that all have as many decimals as the first one; else None."""
     decimals = len(texts[0].partition(".")[2])
-    whole = _DIGITS - decimals
-    if whole < 1:
+    n_whole = _DIGITS - decimals
+    if n_whole < 1:
         return None
-    number = rf"-?\d{{1,{whole}}}" + (rf"\.\d{{{decimals}}}" if decimals else "")
+    number = rf"-?\d{{1,{n_whole}}}" + (rf"\.\d{{{decimals}}}" if decimals else "")
     joined = "\n".join(texts)
     if re.fullmatch(rf"(?:{number}\n)*{number}", joined, re.ASCII) is None:
         return None
@@ -160,21 +166,21 @@ def _one_by_one(texts: Sequence[str], unit: str) -> tuple[I64, NDArray[np.bool_]
 
 def whole(texts: Sequence[str]) -> I64:
     """``texts`` as whole numbers from 0 to 2**31 - 1; else ABSENT or UNREADABLE."""
-    known = {}
+    by_text = {}
     for text in set(texts):
-        found = whole_number(text, INT32_MAX) if text.strip() else ABSENT
-        known[text] = UNREADABLE if found is None else found
-    return np.fromiter(map(known.__getitem__, texts), np.int64, len(texts))
+        number = whole_number(text, INT32_MAX) if text.strip() else ABSENT
+        by_text[text] = UNREADABLE if number is None else number
+    return np.fromiter(map(by_text.__getitem__, texts), np.int64, len(texts))
 
 
 def values(texts: Sequence[str]) -> NDArray[np.float64]:
     """``texts`` as values of counters; NaN where they are not finite numbers."""
-    found = np.full(len(texts), np.nan)
+    numbers = np.full(len(texts), np.nan)
     for i, text in enumerate(texts):
         with suppress(ValueError):
-            found[i] = float(text if "_" not in text else "nan")
-    found[np.isinf(found)] = np.nan
-    return found
+            numbers[i] = float(text if "_" not in text else "nan")
+    numbers[np.isinf(numbers)] = np.nan
+    return numbers
 
 
 def id_of(text: str) -> int:
@@ -199,8 +205,8 @@ def count_of(value: object, most: int = INT32_MAX) -> int:
         value = int(value)
     elif isinstance(value, str) and (match := _POINT.fullmatch(value)):
         value = match[1]
-    found = whole_number(value, most)
-    return -1 if found is None else found
+    number = whole_number(value, most)
+    return -1 if number is None else number
 
 
 def counts_of(values: list[Any]) -> NDArray[np.int32]:

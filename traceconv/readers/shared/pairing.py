@@ -40,11 +40,11 @@ def paired(key: I64, begins: NDArray[np.bool_]) -> tuple[Rows, Rows, NDArray[np.
         rows are paired. A begin after an open one replaces it.
     """
     order = np.argsort(key, kind="stable")
-    ordered, first = key[order], begins[order]
+    ordered, opens = key[order], begins[order]
     # a begin directly before an end of its key; all other events have no partner
-    at = np.flatnonzero((ordered[1:] == ordered[:-1]) & (first[:-1] > first[1:]))
+    pairs = np.flatnonzero((ordered[1:] == ordered[:-1]) & (opens[:-1] > opens[1:]))
     partner = np.full(len(key), -1, np.intp)
-    partner[order[at]] = order[at + 1]
+    partner[order[pairs]] = order[pairs + 1]
     start = np.flatnonzero(partner >= 0)
     end = partner[start]
     matched = partner >= 0
@@ -58,9 +58,9 @@ def occurrences(key: I64, time: I64) -> tuple[Rows, I64]:
     ordered = key[order]
     new = np.ones(len(key), bool)
     new[1:] = ordered[1:] != ordered[:-1]
-    first = np.flatnonzero(new)
+    begins = np.flatnonzero(new)
     # the number of the run a row is in finds where that run began
-    return order, np.arange(len(key)) - first[np.cumsum(new) - 1] if len(key) else key
+    return order, np.arange(len(key)) - begins[np.cumsum(new) - 1] if len(key) else key
 
 
 def latest(key: I64, time: I64, wanted: I64, until: I64) -> I64:
@@ -73,19 +73,19 @@ def latest(key: I64, time: I64, wanted: I64, until: I64) -> I64:
         return np.full(len(wanted), -1, np.int64)
     order = np.lexsort((time, key))
     # sort rows and queries together: the number of rows before a query locates its answer
-    every = np.concatenate((key, wanted))
+    all_keys = np.concatenate((key, wanted))
     when = np.concatenate((time, until))
-    asked = np.concatenate((np.zeros(len(key), bool), np.ones(len(wanted), bool)))
-    place = np.lexsort((asked, when, every))
-    before = np.cumsum(~asked[place]) - 1
-    at = np.empty(len(every), np.int64)
-    at[place] = before
-    at = at[len(key) :]
+    is_query = np.concatenate((np.zeros(len(key), bool), np.ones(len(wanted), bool)))
+    order_of_all = np.lexsort((is_query, when, all_keys))
+    before = np.cumsum(~is_query[order_of_all]) - 1
+    positions = np.empty(len(all_keys), np.int64)
+    positions[order_of_all] = before
+    positions = positions[len(key) :]
     ordered = key[order]
     # where all rows of the key are later, the count ended with another key
-    first = np.minimum(np.searchsorted(ordered, wanted), len(key) - 1)
-    at = np.maximum(at, first)
-    return np.where(ordered[at] == wanted, order[at], -1)
+    first_of_key = np.minimum(np.searchsorted(ordered, wanted), len(key) - 1)
+    positions = np.maximum(positions, first_of_key)
+    return np.where(ordered[positions] == wanted, order[positions], -1)
 
 
 def nested(lane: I32 | I64, opens: NDArray[np.bool_]) -> tuple[Rows, Rows, Rows]:
@@ -154,19 +154,19 @@ def nested_by_name(marks: Marks) -> tuple[Rows, Rows]:
     begin, end, alone = nested(marks.lane, marks.opens)
     begin = np.concatenate((begin, np.full(len(alone), -1, np.intp)))
     end = np.concatenate((end, alone))
-    whole = (begin >= 0) & (end >= 0)
-    a, b = begin[whole], end[whole]
+    is_pair = (begin >= 0) & (end >= 0)
+    a, b = begin[is_pair], end[is_pair]
     agrees = np.ones(len(a), bool)
     for column in (marks.name, marks.category):
         agrees &= (column[a] == column[b]) | (column[a] < 0) | (column[b] < 0)
     odd = np.unique(marks.lane[a[~agrees]])
     if len(odd):
         # where the names of one pair differ, all pairs of its lane may be others
-        rest = np.flatnonzero(np.isin(marks.lane, odd))
-        kept = ~np.isin(marks.lane[np.where(begin >= 0, begin, end)], odd)
-        more = _stacked(marks.take(rest))
-        begin = np.concatenate((begin[kept], _picked(rest, more[0])))
-        end = np.concatenate((end[kept], _picked(rest, more[1])))
+        odd_rows = np.flatnonzero(np.isin(marks.lane, odd))
+        is_agreed = ~np.isin(marks.lane[np.where(begin >= 0, begin, end)], odd)
+        odd_pairs = _stacked(marks.take(odd_rows))
+        begin = np.concatenate((begin[is_agreed], _picked(odd_rows, odd_pairs[0])))
+        end = np.concatenate((end[is_agreed], _picked(odd_rows, odd_pairs[1])))
     return _picked(order, begin), _picked(order, end)
 
 
@@ -182,10 +182,10 @@ def _stacked(marks: Marks) -> tuple[Rows, Rows]:
     lane, stack = -1, _Stack()
     columns = (marks.lane, marks.name, marks.category, marks.opens)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    for i, (at, name, category, opens) in enumerate(rows):
-        if at != lane:
+    for i, (row_lane, name, category, opens) in enumerate(rows):
+        if row_lane != lane:
             stack.drain(begin, end)
-            lane, stack = at, _Stack()
+            lane, stack = row_lane, _Stack()
         if opens:
             stack.push(i, name, category)
         else:
@@ -212,9 +212,9 @@ class _Stack:
         """Remove the newest begin that agrees; -1 if none does."""
         names = (None,) if name < 0 else (name, -1)
         categories = (None,) if category < 0 else (category, -1)
-        found = max(self._newest(n, c) for n in names for c in categories)
-        self._open.pop(found, None)
-        return found
+        newest = max(self._newest(n, c) for n in names for c in categories)
+        self._open.pop(newest, None)
+        return newest
 
     def _newest(self, name: int | None, category: int | None) -> int:
         stack = self._by.get((name, category), [])

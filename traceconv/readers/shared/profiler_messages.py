@@ -22,6 +22,6 @@ def book_messages(
     """Count every message as ``profiler-error`` or ``profiler-warning``."""
     for code, messages in (("profiler-error", errors), ("profiler-warning", warnings)):
         for message in messages:
-            first = " ".join(str(message).strip().partition("\n")[0].split())
-            text = _PATH.sub("<path>", first)
+            first_line = " ".join(str(message).strip().partition("\n")[0].split())
+            text = _PATH.sub("<path>", first_line)
             build.skip(code, text if len(text) <= LONGEST else text[: LONGEST - 3] + "...")

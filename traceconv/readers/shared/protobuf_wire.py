@@ -99,14 +99,18 @@ def damage_in(data: Any, at: int, end: int, number: int) -> Damage:
         return Damage()
     begin = at
     try:
-        for one in fields(data, at, end):
-            begin = one.begin
-            if not 0 < one.number < _FIELDS:
+        for message_field in fields(data, at, end):
+            begin = message_field.begin
+            if not 0 < message_field.number < _FIELDS:
                 return Damage(begin)
-            if one.end > end:
-                inside = one.number == number and one.kind == LENGTH and one.start <= end
-                return Damage(begin, one.start if inside else None, cut=True)
-            begin = one.end
+            if message_field.end > end:
+                inside = (
+                    message_field.number == number
+                    and message_field.kind == LENGTH
+                    and message_field.start <= end
+                )
+                return Damage(begin, message_field.start if inside else None, cut=True)
+            begin = message_field.end
     except (Cut, Damaged) as e:
         return Damage(begin, cut=isinstance(e, Cut))
     return Damage()
@@ -114,9 +118,13 @@ def damage_in(data: Any, at: int, end: int, number: int) -> Damage:
 
 def nested(data: Any, start: I64, size: I64, number: int) -> tuple[I64, I64, I64]:
     """The messages in a repeated field of some messages: owner, start and size of each."""
-    found = repeated(data, start, size, number)
-    kept = np.flatnonzero(found.length >= 0)
-    return found.owner[kept], found.value[kept].view(np.int64), found.length[kept].astype(np.int64)
+    fields_found = repeated(data, start, size, number)
+    is_message = np.flatnonzero(fields_found.length >= 0)
+    return (
+        fields_found.owner[is_message],
+        fields_found.value[is_message].view(np.int64),
+        fields_found.length[is_message].astype(np.int64),
+    )
 
 
 def content(source: Source, name: str) -> Any:

@@ -43,9 +43,9 @@ def rank_in_name(path: str) -> int | None:
     It may be another number; :func:`agreed` only takes numbers that must be ranks.
     """
     for pattern in _LOOSE:
-        found = pattern.findall(path)
-        if found:
-            return int(found[-1])
+        numbers = pattern.findall(path)
+        if numbers:
+            return int(numbers[-1])
     return None
 
 
@@ -67,11 +67,11 @@ def agreed(captures: Sequence[Capture]) -> list[tuple[int, int, Place]] | None:
     the named size of the job, which must be the same for all; coordinates must fill their grid;
     and no file may state another rank.
     """
-    found = [_in_name(capture) for capture in captures]
-    if not found or None in found:
+    named_places = [_in_name(capture) for capture in captures]
+    if not named_places or None in named_places:
         return None
-    places = [place for place, _ in filter(None, found)]
-    sizes = {size for _, size in filter(None, found)}
+    places = [place for place, _ in filter(None, named_places)]
+    sizes = {size for _, size in filter(None, named_places)}
     if len(sizes) > 1 or any(place.keys() != places[0].keys() for place in places):
         return None
     if not _is_grid(places):
@@ -93,10 +93,10 @@ def _in_name(capture: Capture) -> tuple[Place, int] | None:
     size = -1
     for part in PurePosixPath(PurePosixPath(capture.source.label).name, name).parts:
         inner: dict[str, int] = {}
-        for word, digits, of in _WORD.findall(part):
+        for word, digits, job_size in _WORD.findall(part):
             if inner.setdefault(word.lower(), int(digits)) != int(digits):
                 return None
-            size = int(of) if of else size
+            size = int(job_size) if job_size else size
         words |= inner
     if "rank" in words:  # other words need not be coordinates: "ep" is also an epoch
         return {key: words[key] for key in ("dp", "rank") if key in words}, size
@@ -108,13 +108,13 @@ def _is_grid(places: Sequence[Place]) -> bool:
 
     ``tp8`` alone is the size of a grid, not a place in it.
     """
-    kept = _independent(places)
-    if kept == ["rank"]:
+    names = _independent(places)
+    if names == ["rank"]:
         return True
-    values = [sorted({place[name] for place in places}) for name in kept]
+    values = [sorted({place[name] for place in places}) for name in names]
     if any(v != list(range(len(v))) for v in values):
         return False
-    return {tuple(place[name] for name in kept) for place in places} == set(product(*values))
+    return {tuple(place[name] for name in names) for place in places} == set(product(*values))
 
 
 def _independent(places: Sequence[Place]) -> list[str]:
@@ -123,15 +123,15 @@ def _independent(places: Sequence[Place]) -> list[str]:
     These differ between processes with equal faster coordinates, or are the same for all and not
     0. Others follow from faster ones: experts or attention replicas spread over ``tp``.
     """
-    known = [name for name in COORDINATES if name in places[0]]
-    kept: list[str] = []
-    for name in reversed([*(n for n in places[0] if n not in COORDINATES), *known]):
+    ordered_names = [name for name in COORDINATES if name in places[0]]
+    independent: list[str] = []
+    for name in reversed([*(n for n in places[0] if n not in COORDINATES), *ordered_names]):
         values = {place[name] for place in places}
-        apart = {tuple(place[n] for n in kept) for place in places}
-        together = {tuple(place[n] for n in (name, *kept)) for place in places}
+        apart = {tuple(place[n] for n in independent) for place in places}
+        together = {tuple(place[n] for n in (name, *independent)) for place in places}
         if len(together) > len(apart) or (len(values) == 1 and values != {0}):
-            kept.insert(0, name)
-    return kept
+            independent.insert(0, name)
+    return independent
 
 
 def ranks_of(places: Sequence[Place]) -> list[int]:
@@ -162,8 +162,8 @@ def by_pattern(captures: Sequence[Capture], pattern: str) -> list[tuple[int, Pla
     """
     compiled = _compiled(pattern)
     places = [_matched(compiled, shown(capture)) for capture in captures]
-    found = [place for place in places if place is not None]
-    ranks = iter(ranks_of(found) if found else ())
+    matched = [place for place in places if place is not None]
+    ranks = iter(ranks_of(matched) if matched else ())
     return [None if place is None else (next(ranks), place) for place in places]
 
 

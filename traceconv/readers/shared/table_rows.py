@@ -32,25 +32,32 @@ def database_rows(
     table, sources = layout.table, layout.sources
     present = {*database.tables.get(table, ()), "rowid"}
     numeric = {
-        key: many
-        for key, many in sources.items()
+        key: columns_of
+        for key, columns_of in sources.items()
         if key not in layout.texts
-        and (key in layout.floats or present & {one for ns in many for one in ns.split("|")})
+        and (
+            key in layout.floats or present & {name for ns in columns_of for name in ns.split("|")}
+        )
     }
-    asked = {
-        one: np.nan if key in layout.floats else -1 for key, many in numeric.items() for one in many
+    requested = {
+        name: np.nan if key in layout.floats else -1
+        for key, columns_of in numeric.items()
+        for name in columns_of
     }
-    found = database.columns(table, {**asked, "rowid": -1})
+    stored_columns = database.columns(table, {**requested, "rowid": -1})
     columns = {
-        key: _vector([found[one.split("|")[0]] for one in many]) for key, many in numeric.items()
+        key: _vector([stored_columns[name.split("|")[0]] for name in columns_of])
+        for key, columns_of in numeric.items()
     }
-    rows = TableRows(columns, f"table {table}", len(found["rowid"]), names=dict(layout.names))
+    rows = TableRows(
+        columns, f"table {table}", len(stored_columns["rowid"]), names=dict(layout.names)
+    )
     for key in layout.texts:
         stored = database.texts(table, "rowid", sources[key][0])
-        rows.coded(key, [stored.get(row, "") for row in found["rowid"].tolist()])
+        rows.coded(key, [stored.get(row, "") for row in stored_columns["rowid"].tolist()])
     read = layout.reads
-    rest = [one for one in database.tables.get(table, ()) if one not in read]
-    rows.unread = database.filled(table, rest) if len(rows) else []
+    unread = [name for name in database.tables.get(table, ()) if name not in read]
+    rows.unread = database.filled(table, unread) if len(rows) else []
     for key in layout.strings if strings else ():
         rows.names[key] = strings(np.unique(rows[key][rows[key] >= 0]))  # type: ignore[misc]
     return rows
@@ -63,23 +70,25 @@ def csv_rows(columns: Mapping[str, Column], layout: RowLayout, where: str) -> Ta
     """The rows of a CSV table (see :mod:`.csv_tables`). "Agent 4" as a number is 4."""
     rows = TableRows({}, where, len(next(iter(columns.values()), ())))
     for key, headings in layout.sources.items():
-        stated = [
-            next((columns[one] for one in heading.split("|") if one in columns), None)
+        given = [
+            next((columns[name] for name in heading.split("|") if name in columns), None)
             for heading in headings
         ]
         if key in layout.texts:
-            if stated[0] is not None:
-                rows.coded(key, [str(text) for text in stated[0].tolist()])
-        elif key in layout.floats or any(one is not None for one in stated):
+            if given[0] is not None:
+                rows.coded(key, [str(text) for text in given[0].tolist()])
+        elif key in layout.floats or any(column is not None for column in given):
             rows.columns[key] = _vector(
-                [_numbers(one, len(rows), key in layout.floats) for one in stated]
+                [_numbers(column, len(rows), key in layout.floats) for column in given]
             )
-    rest = columns.keys() - layout.reads
-    rows.unread = [heading for heading in columns if heading in rest and _filled(columns[heading])]
+    unread = columns.keys() - layout.reads
+    rows.unread = [
+        heading for heading in columns if heading in unread and _has_values(columns[heading])
+    ]
     return rows
 
 
-def _filled(column: Column) -> bool:
+def _has_values(column: Column) -> bool:
     """Whether a column of a CSV table has any value."""
     if column.dtype.kind == "O":
         return any(column.tolist())
@@ -92,8 +101,8 @@ def _numbers(column: Column | None, count: int, fractions: bool) -> Column:
     if column.dtype.kind == "O":
         if fractions:
             return np.full(count, np.nan)
-        known = {text: _TRAILING.search(str(text)) for text in set(column.tolist())}
-        number = {text: int(match[1]) if match else -1 for text, match in known.items()}
+        matches = {text: _TRAILING.search(str(text)) for text in set(column.tolist())}
+        number = {text: int(match[1]) if match else -1 for text, match in matches.items()}
         return np.fromiter(map(number.__getitem__, column.tolist()), np.int64, count)
     if fractions:
         return column.astype(np.float64)
@@ -110,23 +119,23 @@ def json_rows(records: Iterable[Any], layout: RowLayout, where: str) -> tuple[Ta
         records: ``msgspec.Raw``, or bytes.
     """
     decode = _decoder(layout)
-    found, bad, first = [], 0, b"{}"
+    decoded, bad, first_record = [], 0, b"{}"
     for raw in records:
         try:
-            found.append(decode(raw))
+            decoded.append(decode(raw))
         except NOT_JSON:
             bad += 1
         else:
-            first = raw if len(found) == 1 else first
-    rows = TableRows({}, where, len(found))
-    rows.unread = _unread(first, layout.reads)
+            first_record = raw if len(decoded) == 1 else first_record
+    rows = TableRows({}, where, len(decoded))
+    rows.unread = _unread(first_record, layout.reads)
     for key, paths in layout.sources.items():
-        stated = [[*map(attrgetter(path), found)] for path in paths]
+        values_of_paths = [[*map(attrgetter(path), decoded)] for path in paths]
         if key in layout.texts:
-            rows.coded(key, ["" if text is None else str(text) for text in stated[0]])
+            rows.coded(key, ["" if text is None else str(text) for text in values_of_paths[0]])
         else:
             kind = np.float64 if key in layout.floats else np.int64
-            rows.columns[key] = _vector([_array(values, kind) for values in stated])
+            rows.columns[key] = _vector([_array(values, kind) for values in values_of_paths])
     return rows, bad
 
 
@@ -180,11 +189,11 @@ def _decoder(layout: RowLayout) -> Callable[[Any], Any]:
     for key, paths in layout.sources.items():
         kind = "text" if key in layout.texts else "float" if key in layout.floats else "int"
         for path in paths:
-            *above, last = path.split(".")
-            at = tree
-            for one in above:
-                at = at.setdefault(one, {})
-            at[last] = kind
+            *above, member = path.split(".")
+            level = tree
+            for name in above:
+                level = level.setdefault(name, {})
+            level[member] = kind
     return msgspec.json.Decoder(_struct(tree)).decode
 
 

@@ -184,15 +184,20 @@ def _integer(digits: str) -> int | _Digits:
 
 def _real(digits: str) -> float | _Digits:
     mantissa, e, exponent = digits.lower().partition("e")
-    whole, _, fraction = mantissa.lstrip("-").partition(".")
-    if len(digits) > _MAX_NUMBER or len(whole) + int(exponent or 0) > _MAX_EXPONENT:
+    integer_part, _, fraction = mantissa.lstrip("-").partition(".")
+    if len(digits) > _MAX_NUMBER or len(integer_part) + int(exponent or 0) > _MAX_EXPONENT:
         return _Digits(digits)
     value = float(digits)
     if repr(value) == digits:
         return value
     odd = _OddReal(value)
-    short = len(whole) + 1 + len(fraction) < _EXACT_LENGTH
-    if not e and short and int(whole + fraction) < _EXACT and len(fraction) <= _MOST_DECIMALS:
+    short = len(integer_part) + 1 + len(fraction) < _EXACT_LENGTH
+    if (
+        not e
+        and short
+        and int(integer_part + fraction) < _EXACT
+        and len(fraction) <= _MOST_DECIMALS
+    ):
         odd.decimals = len(fraction)
     return odd
 
@@ -304,10 +309,10 @@ class PythonCoder:
         self._not_json = self._clipped = self._replaced = self._dropped = 0
         odd = np.zeros(len(ids), np.uint8)
         rows = []
-        for at, raw in enumerate(fetch(args, ids)):
+        for i, raw in enumerate(fetch(args, ids)):
             self._odd = False
             rows.append(self._row(raw))
-            odd[at] = self._odd and self._selected is None
+            odd[i] = self._odd and self._selected is None
         ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
         counts = (self._not_json, self._clipped, self._replaced, self._dropped)
         return Coded(b"".join(rows), ends, b"".join(self._new), odd, *counts)

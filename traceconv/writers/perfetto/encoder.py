@@ -127,8 +127,8 @@ class Encoder:
         encodable = Encodable(trace, order, self._document.base_ns)
         bounds = blocks(trace)
         coded = coded_arguments(trace, bounds, _coder(self._document))
-        for some, args in zip(bounds, coded, strict=True):
-            data, opened = packets(sequence, encodable.rows(some), args, opened)
+        for block_rows, args in zip(bounds, coded, strict=True):
+            data, opened = packets(sequence, encodable.rows(block_rows), args, opened)
             if args.interned:
                 yield _interned(sequence, args.interned, NEEDS_STATE)
             yield data
@@ -136,7 +136,7 @@ class Encoder:
             self.issues.add("value-clipped", count=args.clipped, rank=trace.rank)
             self.issues.add("bad-encoding", count=args.replaced, rank=trace.rank)
             self.issues.add("args-dropped", count=args.dropped, rank=trace.rank)
-            odd = np.flatnonzero(args.odd | numbered[some]) + some.start
+            odd = np.flatnonzero(args.odd | numbered[block_rows]) + block_rows.start
             if len(odd):
                 raws = [source.args.raw(i) for i in source.events.args[odd].tolist()]
                 yield own.odd_packet(sequence, odd, raws)
@@ -144,8 +144,8 @@ class Encoder:
     def _counters(self, trace: Trace) -> Iterator[bytes]:
         """Samples. Values that are not finite are left out, because viewers cannot draw them."""
         sequence, tracks = sequence_id(trace.rank), uuids(trace)
-        for first in range(0, len(trace.counters), 2 * BLOCK):
-            part = trace.counters.take(slice(first, first + 2 * BLOCK))
+        for begin in range(0, len(trace.counters), 2 * BLOCK):
+            part = trace.counters.take(slice(begin, begin + 2 * BLOCK))
             finite = np.isfinite(part.value)
             lost = int(np.count_nonzero(~finite))
             if lost:
@@ -200,18 +200,18 @@ def tables(trace: Trace, order: I64) -> Iterator[bytes]:
     ]
     values, done = trace.strings.of(order), 0
     while True:
-        some = values[done : done + NAMES_PER_PACKET - len(part)]
-        yield b"".join(part) + names(some, done + 1)
-        done, part = done + len(some), []
+        block_names = values[done : done + NAMES_PER_PACKET - len(part)]
+        yield b"".join(part) + names(block_names, done + 1)
+        done, part = done + len(block_names), []
         if done == len(values):
             return
 
 
 def category_numbers(op: I8) -> Bytes:
     """The category of each class; 0 for those without."""
-    known = np.zeros(256, np.uint8)
-    known[list(CATEGORIES)] = list(CATEGORIES)
-    return known[op.view(np.uint8)]  # an int8 below 0 is read as 128 and more, which have none
+    numbers = np.zeros(256, np.uint8)
+    numbers[list(CATEGORIES)] = list(CATEGORIES)
+    return numbers[op.view(np.uint8)]  # an int8 below 0 is read as 128 and more, which have none
 
 
 def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> tuple[Trace, Mask]:
@@ -234,9 +234,9 @@ def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> tuple[Tr
             changed[row] = before + json.dumps(missing).encode()[1:]
     if not changed:
         return trace, numbered
-    args, first = trace.args.extended(list(changed.values()))
+    args, first_id = trace.args.extended(list(changed.values()))
     column = events.args.copy()
-    column[list(changed)] = np.arange(first, first + len(changed))
+    column[list(changed)] = np.arange(first_id, first_id + len(changed))
     numbered[list(changed)] = selected is None
     return replace(trace, args=args, events=events.with_columns(args=column)), numbered
 
@@ -244,12 +244,12 @@ def with_step_numbers(trace: Trace, selected: frozenset[str] | None) -> tuple[Tr
 def _missing(raw: bytes, numbers: dict[str, int]) -> dict[str, int]:
     """The numbers that are known (not -1) and not in a JSON object yet."""
     try:
-        known = json.loads(raw) if raw else {}
+        present = json.loads(raw) if raw else {}
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(known, dict):
+    if not isinstance(present, dict):
         return {}
-    return {k: v for k, v in numbers.items() if v >= 0 and k not in known}
+    return {k: v for k, v in numbers.items() if v >= 0 and k not in present}
 
 
 _FLOW_TAGS = np.array(
@@ -290,11 +290,13 @@ class ArrowEnds(msgspec.Struct, frozen=True):
         counts = np.bincount(self.row[low:high] - np.int32(first), minlength=stop - first)
         end, arrows = self.end[low:high], np.int32(len(self.end) // 2)
         closes = end >= arrows
-        made = np.empty(len(end), FLOW)
-        made["tag"] = _FLOW_TAGS.take(closes, axis=0)
+        flow_fields = np.empty(len(end), FLOW)
+        flow_fields["tag"] = _FLOW_TAGS.take(closes, axis=0)
         # ids are unique in a file: the rank is in the bits from 40 up
-        made["id"] = (end - closes * arrows).astype(np.uint64) + np.uint64((self.rank << 40) + 1)
-        return np.cumsum(counts, dtype=np.int64), made
+        flow_fields["id"] = (end - closes * arrows).astype(np.uint64) + np.uint64(
+            (self.rank << 40) + 1
+        )
+        return np.cumsum(counts, dtype=np.int64), flow_fields
 
 
 def blocks(trace: Trace) -> list[slice]:
@@ -304,11 +306,13 @@ def blocks(trace: Trace) -> list[slice]:
 
 def coded_arguments(trace: Trace, bounds: list[slice], args: Coder | None) -> Iterator[Coded]:
     """The arguments of the rows of every block; ``args`` encodes them, None leaves them out."""
-    ids = (trace.events.args[some] for some in bounds)
-    return map(_left_out, ids) if args is None else map(partial(args.block, trace.args), ids)
+    ids = (trace.events.args[block_rows] for block_rows in bounds)
+    return (
+        map(_without_arguments, ids) if args is None else map(partial(args.block, trace.args), ids)
+    )
 
 
-def _left_out(ids: I32) -> Coded:
+def _without_arguments(ids: I32) -> Coded:
     lost = int(np.count_nonzero(ids >= 0))
     return Coded(b"", np.zeros(len(ids), np.int64), b"", np.zeros(len(ids), np.uint8), dropped=lost)
 
@@ -331,13 +335,13 @@ class Encodable:
         """The columns of a block."""
         part = self._events.take(some)
         # the last row of a track is followed by another track; the last of all by nothing
-        last = np.ones(len(part), bool)
+        is_last = np.ones(len(part), bool)
         following = self._events.track[some.start + 1 : some.stop + 1]
-        last[: len(following)] = part.track[: len(following)] != following
+        is_last[: len(following)] = part.track[: len(following)] != following
         flow_ends, flows = self._arrows.of_rows(some.start, some.start + len(part))
         return Rows(
             kind=part.kind,
-            last=last,
+            last=is_last,
             time=part.start_ns - self._base_ns,
             dur=part.dur_ns,
             uuid=self._uuids.take(part.track),
@@ -358,13 +362,13 @@ def costs(trace: Trace, document: Document) -> Costs:
         ClockError, OutputError: as :meth:`Encoder.trace`.
     """
     check_times(trace, document.base_ns)
-    told, rows, flows = own.costs(sequence_id(trace.rank), trace, document)
+    own_bytes, rows, flows = own.costs(sequence_id(trace.rank), trace, document)
     trace, numbered = with_step_numbers(trace, document.args)
     events, shared = event_costs(trace, document.base_ns, _coder(document), numbered)
     share = -(-len(head(document)) // max(len(document.ranks), 1))
     tracks = sum(map(len, descriptors(trace, trace.used, 2**31 - 1, document.across)))
     return Costs(
-        fixed=share + tracks + shared + told,
+        fixed=share + tracks + shared + own_bytes,
         events=events + rows,
         counters=counter_costs(trace, document.base_ns),
         flows=flow_costs(trace) + flows,
@@ -382,15 +386,15 @@ def event_costs(trace: Trace, base_ns: int, args: Coder | None, numbered: Mask) 
     uuid_sizes, sequence = varint_sizes(uuids(trace)), len(sequence_id(trace.rank))
     costs, arguments = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     bounds = blocks(trace)
-    for some, coded in zip(bounds, coded_arguments(trace, bounds, args), strict=True):
-        part = trace.events.take(some)
+    for block_rows, coded in zip(bounds, coded_arguments(trace, bounds, args), strict=True):
+        part = trace.events.take(block_rows)
         part = part.with_columns(start_ns=part.start_ns - base_ns)
         uuid, argument = uuid_sizes[part.track], np.diff(coded.ends, prepend=0)
         category = (category_numbers(part.op) > 0) * 2
         begin = framed(part.start_ns, sequence, 3 + uuid + category + argument)
         end = framed(part.end_ns, sequence, 3 + uuid)
         cost = begin + np.where(part.kind == Kind.SLICE, end, 0) + per_name[part.name]
-        odd = np.flatnonzero(coded.odd | numbered[some])
+        odd = np.flatnonzero(coded.odd | numbered[block_rows])
         length = trace.args.length[part.args[odd]]
         cost[odd] += 2 + len(varint_bytes(len(trace.events))) + varint_sizes(length) + length
         shared += _ODD_PACKET * bool(len(odd))
@@ -399,7 +403,7 @@ def event_costs(trace: Trace, base_ns: int, args: Coder | None, numbered: Mask) 
         shared += _PACKET + len(coded.interned)
     total = np.concatenate(costs)
     if args is not None:
-        wider, full = _tables_of_others(np.concatenate(arguments), *args.sizes)
+        wider, full = _selection_slack(np.concatenate(arguments), *args.sizes)
         total += wider
         shared += full
     return total, shared
@@ -417,14 +421,14 @@ def _name_costs(trace: Trace, order: I64, uses: I64) -> tuple[int, I64]:
     shared = sum(_PACKET + len(part) for part in tables(trace, often))
     shared += 3 * len(often) + _PACKET * (len(order) // NAMES_PER_PACKET)
     number = 1 + len(varint_bytes(len(order)))
-    each = np.full(len(trace.strings), number + _LONGER, np.int64)
+    per_name = np.full(len(trace.strings), number + _LONGER, np.int64)
     for string in order[uses <= _RARE].tolist():
         entry = interned(InternedData.EVENT_NAMES, len(order), utf8(trace.strings[string]))
-        each[string] += len(entry)
-    return shared, each
+        per_name[string] += len(entry)
+    return shared, per_name
 
 
-def _tables_of_others(argument: I64, names: int, strings: int) -> tuple[I64, int]:
+def _selection_slack(argument: I64, names: int, strings: int) -> tuple[I64, int]:
     """What single rows, and all together, may take more when other rows are left out.
 
     Numbers may be wider: no argument is shorter than 5 bytes, none with a string by number
@@ -440,8 +444,10 @@ def _tables_of_others(argument: I64, names: int, strings: int) -> tuple[I64, int
 def counter_costs(trace: Trace, base_ns: int) -> I64:
     """Bytes of every counter sample."""
     counters = trace.counters
-    whole = whole_numbers(counters.value)
-    value = np.where(whole, varint_sizes(np.where(whole, counters.value, 0).astype(np.int64)), 8)
+    is_whole = whole_numbers(counters.value)
+    value = np.where(
+        is_whole, varint_sizes(np.where(is_whole, counters.value, 0).astype(np.int64)), 8
+    )
     uuid = varint_sizes(uuids(trace))[counters.track]
     return framed(counters.start_ns - base_ns, len(sequence_id(trace.rank)), 5 + uuid + value)
 

@@ -39,8 +39,8 @@ def costs(sequence: bytes, trace: Trace, document: Document) -> tuple[int, I64, 
     fixed = len(_packet(sequence, *_facts(trace, document))) + lengths
     rows, flows = (np.zeros(len(table), np.int64) for table in (trace.events, trace.flows))
     for field, column in _columns(trace).items():
-        each, together = run_costs(column)
-        (flows if field in _OF_FLOWS else rows)[:] += each
+        per_row, together = run_costs(column)
+        (flows if field in _OF_FLOWS else rows)[:] += per_row
         fixed += len(message(field, bytes(together)))
     return fixed, rows, flows
 
@@ -71,9 +71,9 @@ def _facts(trace: Trace, document: Document) -> list[bytes]:
         "hints": {key: value for key, value in hints.items() if value},
         "notes": dict(trace.notes),
         "issues": [
-            [one.code, one.file, one.count, list(one.places)]
-            for one in trace.issues
-            if one.severity is not Severity.INFO and one.code not in FOUND_AGAIN
+            [issue.code, issue.file, issue.count, list(issue.places)]
+            for issue in trace.issues
+            if issue.severity is not Severity.INFO and issue.code not in FOUND_AGAIN
         ],
     }
     names = [trace.strings[i] for i in np.unique(trace.flows.name).tolist()]
@@ -87,11 +87,11 @@ def _facts(trace: Trace, document: Document) -> list[bytes]:
 def _columns(trace: Trace) -> dict[int, I64]:
     """Columns of rows and flows that have any value, by the number of their field."""
     flows = trace.flows
-    found = {
+    by_field = {
         # EVERY_GRAPH, which is below -1, is not one graph
         OwnRank.GRAPHS: np.maximum(trace.events.graph.astype(np.int64) + 1, 0),
         OwnRank.STEPS: trace.events.step.astype(np.int64) + 1,
         OwnRank.FLOW_NAME: np.searchsorted(np.unique(flows.name), flows.name),
         OwnRank.TURNED_FLOWS: turned_flows(trace).astype(np.int64),
     }
-    return {field: column for field, column in found.items() if column.any()}
+    return {field: column for field, column in by_field.items() if column.any()}

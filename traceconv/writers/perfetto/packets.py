@@ -115,7 +115,7 @@ def python_packets(sequence: bytes, rows: Rows, args: Coded, opened: I64) -> tup
 
     columns = (rows.kind, rows.last, rows.time, rows.dur, rows.uuid, rows.name, rows.category)
     flow_at = arg_at = 0
-    for kind, last, time, dur, uuid, name, category, flow_end, arg_end in zip(
+    for kind, is_last, time, dur, uuid, name, category, flow_end, arg_end in zip(
         *(column.tolist() for column in (*columns, rows.flow_ends, args.ends)), strict=True
     ):
         track = _UUID + varint_bytes(uuid)
@@ -134,7 +134,7 @@ def python_packets(sequence: bytes, rows: Rows, args: Coded, opened: I64) -> tup
         )
         if is_slice:
             heappush(ends, time + dur)
-        while last and ends:
+        while is_last and ends:
             put(heappop(ends), _TYPE, bytes((SLICE_END,)), track)
         flow_at, arg_at = flow_end, arg_end
     return b"".join(out), np.array(ends, np.int64)
@@ -143,9 +143,9 @@ def python_packets(sequence: bytes, rows: Rows, args: Coded, opened: I64) -> tup
 def varint_sizes(values: NDArray[Any]) -> I64:
     """Bytes each non-negative value takes as a varint."""
     sizes = np.ones(len(values), np.int64)
-    most = int(values.max(initial=0))
+    largest = int(values.max(initial=0))
     for step in range(7, 63, 7):
-        if most < 1 << step:
+        if largest < 1 << step:
             break
         sizes += values >= 1 << step
     return sizes
@@ -171,8 +171,8 @@ class _Columns:
     def varint(self, values: I64, sizes: I64, where: Any = True) -> None:
         # byte k has bits 7k to 7k+6; its highest bit says that another follows
         for k in range(int(sizes.max(initial=1))):
-            more = (sizes > k + 1).view(np.uint8) << 7
-            self.cell((values >> 7 * k).astype(np.uint8) & 0x7F | more, (sizes > k) & where)
+            continuation = (sizes > k + 1).view(np.uint8) << 7
+            self.cell((values >> 7 * k).astype(np.uint8) & 0x7F | continuation, (sizes > k) & where)
 
     def joined(self) -> bytes:
         """The bytes that count, row by row."""
@@ -185,17 +185,17 @@ _WIDEST = 80
 
 def whole_numbers(value: F64) -> Mask:
     """Which samples are written as integers: those that are, from 0 to 2^53."""
-    whole: Mask = (value == np.floor(value)) & ~np.signbit(value) & (value < _EXACT)
-    return whole
+    is_whole: Mask = (value == np.floor(value)) & ~np.signbit(value) & (value < _EXACT)
+    return is_whole
 
 
 def counter_packets(sequence: bytes, time: I64, uuid: I64, value: F64) -> bytes:
     """One packet per sample; whole numbers as varints, the others as doubles."""
-    whole = whole_numbers(value)
+    is_whole = whole_numbers(value)
     # floats that are not whole become 0 here: their cells are not used
-    number_ = np.where(whole, value, 0).astype(np.int64)
+    number_ = np.where(is_whole, value, 0).astype(np.int64)
     times, uuids, sizes = map(varint_sizes, (time, uuid, number_))
-    event = 5 + uuids + np.where(whole, sizes, 8)
+    event = 5 + uuids + np.where(is_whole, sizes, 8)
     head = _TIMESTAMP, sequence + _NEEDS_STATE + _TRACK_EVENT
     body = sum(map(len, head)) + times + varint_sizes(event) + event
     columns = _Columns(len(time), _WIDEST)
@@ -209,9 +209,9 @@ def counter_packets(sequence: bytes, time: I64, uuid: I64, value: F64) -> bytes:
     columns.cell(COUNTER)
     columns.constant(_UUID)
     columns.varint(uuid, uuids)
-    columns.constant(_COUNTER_VALUE, whole)
-    columns.varint(number_, sizes, whole)
-    columns.constant(_DOUBLE_VALUE, ~whole)
+    columns.constant(_COUNTER_VALUE, is_whole)
+    columns.varint(number_, sizes, is_whole)
+    columns.constant(_DOUBLE_VALUE, ~is_whole)
     for byte in value.astype("<f8").view(np.uint8).reshape(-1, 8).T:
-        columns.cell(byte, ~whole)
+        columns.cell(byte, ~is_whole)
     return columns.joined()

@@ -75,13 +75,13 @@ def shown_pids(pids: Mapping[int, int], ranks: Iterable[int]) -> dict[int, int]:
         pids:  of the ranks, as captures know them.
         ranks: of the whole file.
     """
-    made = {_SYNTHETIC_PIDS + rank for rank in ranks}
+    synthetic = {_SYNTHETIC_PIDS + rank for rank in ranks}
     shown: dict[int, int] = {}
-    taken: set[int] = set()
+    used: set[int] = set()
     for rank, pid in sorted(pids.items()):
-        own = 0 < pid < 2**31 and pid not in taken and pid not in made
-        shown[rank] = pid if own else _SYNTHETIC_PIDS + rank
-        taken.add(pid)
+        is_usable = 0 < pid < 2**31 and pid not in used and pid not in synthetic
+        shown[rank] = pid if is_usable else _SYNTHETIC_PIDS + rank
+        used.add(pid)
     return shown
 
 
@@ -149,8 +149,8 @@ def nested(lanes: Iterable[Track]) -> dict[Track, tuple[tuple[str, ...], str]]:
                 if shown and hidden and above[0][1] is False:  # a group takes the layer's name
                     shown, hidden = (_joined(heading, shown[0]), *shown[1:]), []
                 name = lane.name
-                for one in reversed(hidden):
-                    name = _joined(one, name)
+                for hidden_name in reversed(hidden):
+                    name = _joined(hidden_name, name)
                 places[lane] = (shown, name)
     return places
 
@@ -163,21 +163,28 @@ def places(trace: Trace, used: Mask, across: Across | None) -> dict[int, Place]:
     """Where the ``used`` tracks are, by their index."""
     shown = [i for i, is_used in enumerate(used.tolist()) if is_used]
     threads = {i: thread_of(trace.tracks[i], trace.capture) for i in shown}
-    rest = {i: trace.tracks[i].whole for i in shown if threads[i] is None}
+    lane_by_track = {i: trace.tracks[i].whole for i in shown if threads[i] is None}
     if across is None:
-        inside = nested(rest.values())
+        inside = nested(lane_by_track.values())
         tops = {above[:1] or (name,) for above, name in inside.values()}
         top = (TIMELINE,) if len(tops) > 1 else ()
-        found = {i: Place((*top, *inside[lane][0]), inside[lane][1]) for i, lane in rest.items()}
+        place_by_track = {
+            i: Place((*top, *inside[lane][0]), inside[lane][1]) for i, lane in lane_by_track.items()
+        }
     else:
-        named = trace.capture.name or f"Rank {trace.rank}"
+        rank_name = trace.capture.name or f"Rank {trace.rank}"
         inside = nested(across.lanes)
-        found = {i: Place((ALL_RANKS, *_path(inside[lane])), named) for i, lane in rest.items()}
-    return found | _in_threads(trace, {i: one for i, one in threads.items() if one})
+        place_by_track = {
+            i: Place((ALL_RANKS, *_path(inside[lane])), rank_name)
+            for i, lane in lane_by_track.items()
+        }
+    return place_by_track | _in_threads(
+        trace, {i: thread for i, thread in threads.items() if thread}
+    )
 
 
-def _path(place: tuple[tuple[str, ...], str]) -> tuple[str, ...]:
-    return (*place[0], place[1])
+def _path(nesting: tuple[tuple[str, ...], str]) -> tuple[str, ...]:
+    return (*nesting[0], nesting[1])
 
 
 def _in_threads(trace: Trace, threads: Mapping[int, Thread]) -> dict[int, Place]:
@@ -188,16 +195,18 @@ def _in_threads(trace: Trace, threads: Mapping[int, Thread]) -> dict[int, Place]
     names: dict[int, set[str]] = {}
     for thread in threads.values():
         names.setdefault(thread.tid, set()).add(thread.name)
-    found: dict[int, Place] = {}
-    known: dict[int, Thread] = {}
+    place_by_track: dict[int, Place] = {}
+    thread_by_tid: dict[int, Thread] = {}
     for i, thread in threads.items():
         track, tid = trace.tracks[i], thread.tid
         alike = len(names[tid]) == 1
-        itself = tid not in known and lanes[track.whole] == 1
-        one = known.setdefault(tid, Thread(tid, (alike and thread.name) or track.heading))
+        itself = tid not in thread_by_tid and lanes[track.whole] == 1
+        first_thread = thread_by_tid.setdefault(
+            tid, Thread(tid, (alike and thread.name) or track.heading)
+        )
         name = track.heading if alike else _joined(track.heading, track.name)
-        found[i] = Place((), name, one, itself)
-    return found
+        place_by_track[i] = Place((), name, first_thread, itself)
+    return place_by_track
 
 
 # -- their descriptions ---------------------------------------------------------------------------
@@ -217,12 +226,12 @@ class _Tree:
 
     def add(self, parent: int, uuid: int, *fields: bytes, order: int | None = None) -> None:
         """Describe a row as the next child of ``parent``, or as the one at ``order``."""
-        place = self._children[parent] if order is None else order
+        position = self._children[parent] if order is None else order
         self.packets.append(
             _descriptor(
                 uuid,
                 number(TrackDescriptor.PARENT_UUID, parent),
-                number(TrackDescriptor.SIBLING_ORDER_RANK, place),
+                number(TrackDescriptor.SIBLING_ORDER_RANK, position),
                 *fields,
             )
         )
@@ -270,17 +279,17 @@ def descriptors(trace: Trace, used: Mask, pid: int, across: Across | None = None
     order = None if across is None else across.ranks.index(trace.rank)
     lanes = Counter(track.whole for track in trace.tracks)
     ids = uuids(trace).tolist()
-    first: dict[Track, int] = {}
+    first_uuid: dict[Track, int] = {}
     for track, uuid in zip(trace.tracks, ids, strict=True):
-        first.setdefault(track.whole, uuid)
-    found = places(trace, used, across)
-    axes = _axes(trace, found, across is not None)
-    for i, place in sorted(found.items()):
+        first_uuid.setdefault(track.whole, uuid)
+    place_by_track = places(trace, used, across)
+    axes = _axes(trace, place_by_track, across is not None)
+    for i, place in sorted(place_by_track.items()):
         if place.thread and place.itself:
             tree.thread(place.thread, ids[i])
             continue
         track = trace.tracks[i]
-        key = first[track.whole] if lanes[track.whole] > 1 else 0
+        key = first_uuid[track.whole] if lanes[track.whole] > 1 else 0
         parent = tree.thread(place.thread) if place.thread else tree.group(*place.above)
         axis = axes.get(i, "")
         fields = _lane(track, place.name, key, axis)
@@ -298,7 +307,7 @@ def _axes(trace: Trace, shown: Mapping[int, Place], alike: bool) -> dict[int, st
             kind = re.sub("[0-9]+", "", track.name)
             kinds.setdefault((place.above, kind, track.unit), []).append(i)
     several = {key: members for key, members in kinds.items() if alike or len(members) > 1}
-    return {i: f"{kind} {unit}" for (_, kind, unit), every in several.items() for i in every}
+    return {i: f"{kind} {unit}" for (_, kind, unit), counters in several.items() for i in counters}
 
 
 _SHARED = 1 << 45
@@ -308,19 +317,19 @@ _SHARED = 1 << 45
 def _shared(across: Across) -> dict[tuple[str, ...], int]:
     """The groups that all ranks are in, and their ids."""
     paths: dict[tuple[str, ...], None] = {(ALL_RANKS,): None}
-    for place in nested(across.lanes).values():
-        path = (ALL_RANKS, *_path(place))
+    for nesting in nested(across.lanes).values():
+        path = (ALL_RANKS, *_path(nesting))
         paths.update(dict.fromkeys(path[:n] for n in range(1, len(path) + 1)))
     return {path: _SHARED + i for i, path in enumerate(paths)}
 
 
 def shared_groups(across: Across) -> list[bytes]:
     """Packets that describe the groups that all ranks are in; once per file."""
-    found, children = _shared(across), Counter[tuple[str, ...]]()
+    uuid_by_path, children = _shared(across), Counter[tuple[str, ...]]()
     packets = []
-    for path, uuid in found.items():
+    for path, uuid in uuid_by_path.items():
         parent = path[:-1]
-        above = [number(TrackDescriptor.PARENT_UUID, found[parent])] if parent else []
+        above = [number(TrackDescriptor.PARENT_UUID, uuid_by_path[parent])] if parent else []
         order = number(TrackDescriptor.SIBLING_ORDER_RANK, children[parent])
         children[parent] += 1
         packets.append(_descriptor(uuid, *above, order, *_group(path[-1])))
@@ -387,13 +396,13 @@ _RECORDED = {
 
 def _description(track: Track) -> bytes:
     computed = track.layer in (Layer.STEP, Layer.OVERLAP)
-    said = DESCRIPTIONS.get(track.name) if computed else _RECORDED.get(track.layer)
+    description = DESCRIPTIONS.get(track.name) if computed else _RECORDED.get(track.layer)
     if track.kind is TrackKind.PROJECTION:
-        said = "Host annotations, over the device tasks that they launched."
+        description = "Host annotations, over the device tasks that they launched."
     if track.process >= 0:  # the process of the viewer is the rank
         thread = f"Thread {track.thread} of process" if track.thread >= 0 else "Process"
-        said = f"{said or ''} {thread} {track.process}.".lstrip()
-    return text(TrackDescriptor.DESCRIPTION, said) if said else b""
+        description = f"{description or ''} {thread} {track.process}.".lstrip()
+    return text(TrackDescriptor.DESCRIPTION, description) if description else b""
 
 
 def _lane(track: Track, name: str, key: int, axis: str) -> Iterator[bytes]:

@@ -68,8 +68,8 @@ def interned(field: int, iid: int, value: bytes, json: bytes = b"") -> bytes:
     Args:
         json: its text in JSON, where that is not the string in quotes.
     """
-    own = message(OWN_FIELD, json) if json else b""
-    body = _IID_TAG + varint_bytes(iid) + _STRING_TAG + varint_bytes(len(value)) + value + own
+    own_field = message(OWN_FIELD, json) if json else b""
+    body = _IID_TAG + varint_bytes(iid) + _STRING_TAG + varint_bytes(len(value)) + value + own_field
     return tag_bytes(field) + varint_bytes(len(body)) + body
 
 

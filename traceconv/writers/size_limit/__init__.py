@@ -153,11 +153,13 @@ def plan(
         if limit is None or not limit.room.fits(room):
             inner = _reduced_members(job, room)
             if inner.dropped:
-                [own] = inner.parts
-                whole = _whole(replace(job, spilled=own.traces, document=own.document), limit)
+                [reduced_part] = inner.parts
+                joint = _whole(
+                    replace(job, spilled=reduced_part.traces, document=reduced_part.document), limit
+                )
                 issues = inner.issues.copy()
-                issues.extend(whole.issues)
-                return replace(whole, issues=issues, dropped=(*inner.dropped, *whole.dropped))
+                issues.extend(joint.issues)
+                return replace(joint, issues=issues, dropped=(*inner.dropped, *joint.dropped))
     return _whole(job, limit)
 
 
@@ -170,22 +172,22 @@ def _whole(job: Job, limit: SizeLimit | None) -> Plan:
     room, reduces = limit.room, limit.policy == "reduce"
     planned = _with_run_args(job) if reduces else job
     ranks = planned.measured(least if reduces else None)
-    whole = job.header(job.document).plus(summed([rank.total for rank in ranks]))
-    if whole.fits(room):
-        return replace(job.whole(), max_bytes=limit.max_bytes, predicted=whole.bytes)
+    size = job.header(job.document).plus(summed([rank.total for rank in ranks]))
+    if size.fits(room):
+        return replace(job.whole(), max_bytes=limit.max_bytes, predicted=size.bytes)
     if limit.policy == "fail":
         raise SizeLimitError(
-            f"the output would take up to {_size_text(whole)}, the limit is {_size_text(room)}; "
+            f"the output would take up to {_size_text(size)}, the limit is {_size_text(room)}; "
             'pass `over_limit="reduce"` or `over_limit="split"`, raise the limit, or select fewer '
             "ranks, steps or layers"
         )
     if limit.policy == "split":
         from traceconv.writers.size_limit.split import split
 
-        made = split(job, room, ranks)
+        planned_parts = split(job, room, ranks)
     else:
-        made = _reduced(planned, room, ranks)
-    return replace(made, max_bytes=limit.max_bytes)
+        planned_parts = _reduced(planned, room, ranks)
+    return replace(planned_parts, max_bytes=limit.max_bytes)
 
 
 def _reduced_members(job: Job, room: Size) -> Plan:
@@ -196,15 +198,15 @@ def _reduced_members(job: Job, room: Size) -> Plan:
     traces: list[SpilledRank] = []
     issues = Issues()
     table: list[DroppedRows] = []
-    for one, size in zip(job.spilled, planned.measured(least), strict=True):
+    for spilled, size in zip(job.spilled, planned.measured(least), strict=True):
         if size.total.fits(room):
-            traces.append(one)
+            traces.append(spilled)
             continue
-        lone = replace(planned.document, ranks=(one.rank,))
-        made = _reduced(replace(planned, spilled=[one], document=lone), room, [size])
-        traces += made.parts[0].traces
-        issues.extend(made.issues)
-        table += made.dropped
+        lone = replace(planned.document, ranks=(spilled.rank,))
+        reduced = _reduced(replace(planned, spilled=[spilled], document=lone), room, [size])
+        traces += reduced.parts[0].traces
+        issues.extend(reduced.issues)
+        table += reduced.dropped
     counts = issues.count("size-limit"), issues.count("size-coalesced")
     head = job.document
     if table:
@@ -256,15 +258,15 @@ def _reduced(job: Job, room: Size, ranks: Sequence[Measured]) -> Plan:
     ]
     shrink = partial(_shrunk, cost_of=job.cost_of)
     shrunk = job.each(shrink, list(zip(job.spilled, parts, strict=True)))
-    for one, done in zip(job.spilled, shrunk, strict=True):
+    for spilled, done in zip(job.spilled, shrunk, strict=True):
         table += done.dropped
-        _count_dropped(issues, one.rank, done.dropped)
-        traces.append(Derived(one, partial(_cut, cut=done.cut)))
+        _count_dropped(issues, spilled.rank, done.dropped)
+        traces.append(Derived(spilled, partial(_cut, cut=done.cut)))
         predicted = predicted.plus(done.size)
         rows.update(done.counts)
     counts = issues.count("size-limit"), issues.count("size-coalesced")
-    own = replace(document, facts=with_counts(document.facts, rows))
-    final = _with_dropped(own, shortened(table, shown), *counts)
+    counted = replace(document, facts=with_counts(document.facts, rows))
+    final = _with_dropped(counted, shortened(table, shown), *counts)
     return Plan((Part(final, tuple(traces)),), None, predicted.bytes, issues, tuple(table))
 
 
@@ -277,16 +279,16 @@ class _Shrunk(msgspec.Struct, frozen=True):
     counts: dict[str, int]
 
 
-def _shrunk(of: tuple[SpilledRank, Size], cost_of: Callable[[Trace], Costs]) -> _Shrunk:
+def _shrunk(rank_and_share: tuple[SpilledRank, Size], cost_of: Callable[[Trace], Costs]) -> _Shrunk:
     """The mildest cut with which a rank fits into its share."""
     from traceconv.writers.size_limit.reduce import choose
 
-    spilled, share = of
+    spilled, share = rank_and_share
     done = choose(spilled.load(), cost_of, share)
-    found = _Shrunk(done.cut, done.dropped, total(cost_of(done.trace)), done.trace.counts())
+    shrunk = _Shrunk(done.cut, done.dropped, total(cost_of(done.trace)), done.trace.counts())
     del done  # one rank at a time is in memory
     spilled.release_pages()
-    return found
+    return shrunk
 
 
 def _cut(trace: Trace, cut: Cut) -> Trace:

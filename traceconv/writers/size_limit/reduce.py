@@ -104,8 +104,10 @@ def choose(trace: Trace, cost_of: CostOf, room: Size) -> Reduced:
         # much as this one did, and by twice as much after half of the attempts
         times = 1 if attempt < ATTEMPTS // 2 else 2
         over = Size(*(max(0, n - m) for n, m in zip(size, room, strict=True)))
-        more = Size(*(times * n + m // CLOSE if n else 0 for n, m in zip(over, room, strict=True)))
-        inner = inner.minus(more)
+        margin = Size(
+            *(times * n + m // CLOSE if n else 0 for n, m in zip(over, room, strict=True))
+        )
+        inner = inner.minus(margin)
     return apply(trace, NOTHING)
 
 
@@ -136,27 +138,27 @@ class _Sizes:
 
     def _of(self, cut: Cut) -> Size:
         """What ``cut`` would leave: sums over the costs of single rows, nothing is encoded."""
-        kept, runs = self.clusters.kept(cut.cutoff)
+        is_kept, runs = self.clusters.kept(cut.cutoff)
         costs, flows = self._costs, self._trace.flows
-        arrows = kept[flows.src] & kept[flows.dst]
+        arrows = is_kept[flows.src] & is_kept[flows.dst]
         run_bytes = int(self._run_cost[self.clusters.track[runs.first]].sum())
-        events = Size(int(costs.events[kept].sum()) + run_bytes, int(kept.sum()) + len(runs))
+        events = Size(int(costs.events[is_kept].sum()) + run_bytes, int(is_kept.sum()) + len(runs))
         drawn = Size(self._fixed + int(costs.flows[arrows].sum()), int(arrows.sum()))
         return events.plus(drawn).plus(self._counters(cut.points))
 
     def _counters(self, points: int | None) -> Size:
         if points not in self._counter_sizes:
-            kept = downsampled(self._trace.counters, points)
-            size = Size(int(self._costs.counters[kept].sum()), int(kept.sum()))
+            is_kept = downsampled(self._trace.counters, points)
+            size = Size(int(self._costs.counters[is_kept].sum()), int(is_kept.sum()))
             self._counter_sizes[points] = size
         return self._counter_sizes[points]
 
     def _lanes(self, room: Size) -> Cut:
         """Not even coalesced slices fit: keep the most important lanes, as many as do."""
-        kept, runs = self.clusters.kept(NEVER)
-        kept &= ~self.clusters.always
-        track, run_track = self._trace.events.track[kept], self.clusters.track[runs.first]
-        size = self._by_track(track, self._costs.events[kept])
+        is_kept, runs = self.clusters.kept(NEVER)
+        is_kept &= ~self.clusters.always
+        track, run_track = self._trace.events.track[is_kept], self.clusters.track[runs.first]
+        size = self._by_track(track, self._costs.events[is_kept])
         size += self._by_track(run_track, self._run_cost[run_track])
         rows = self._by_track(track) + self._by_track(run_track)
         tracks = len(self._trace.tracks)
@@ -177,23 +179,23 @@ def apply(trace: Trace, cut: Cut, clusters: Clusters | None = None) -> Reduced:
     if cut == Cut():
         return Reduced(cut, trace, [])
     clusters = clusters or Clusters(trace)
-    kept, runs = clusters.kept(cut.cutoff)
+    is_kept, runs = clusters.kept(cut.cutoff)
     if cut.lanes is not None:
         stays = clusters.always | np.isin(trace.events.track, list(cut.lanes))
-        kept &= stays
+        is_kept &= stays
         runs = runs.where(stays[clusters.first[runs.first]])
     samples = downsampled(trace.counters, cut.points)
     dropped = Dropped(trace)
-    dropped.events(clusters, kept, runs, cut.lanes)
+    dropped.events(clusters, is_kept, runs, cut.lanes)
     dropped.rows(DOWNSAMPLED, trace.counters.track[~samples])
-    left = trace.keep(STAGE, kept, samples)
-    dropped.arrows(len(trace.flows) - len(left.flows))
-    rows, args = stand_ins(left, clusters, runs)
+    reduced = trace.keep(STAGE, is_kept, samples)
+    dropped.arrows(len(trace.flows) - len(reduced.flows))
+    rows, args = stand_ins(reduced, clusters, runs)
     if not len(rows):
-        return Reduced(cut, left, dropped.table)
-    grown, first = left.args.extended(args)
-    rows = rows.with_columns(args=rows.args + np.int32(first))
-    return Reduced(cut, left.add_events(STAGE, left.tracks, rows, grown), dropped.table)
+        return Reduced(cut, reduced, dropped.table)
+    grown, first_id = reduced.args.extended(args)
+    rows = rows.with_columns(args=rows.args + np.int32(first_id))
+    return Reduced(cut, reduced.add_events(STAGE, reduced.tracks, rows, grown), dropped.table)
 
 
 def downsampled(counters: CounterTable, points: int | None) -> Mask:
@@ -212,23 +214,23 @@ def downsampled(counters: CounterTable, points: int | None) -> Mask:
     border = np.diff(track) != 0
     edge = np.append(True, border) | np.append(border, True)
     # a sample that repeats the one before draws nothing
-    kept: Mask = edge | np.append(True, value[1:] != value[:-1])
-    rows = np.flatnonzero(kept)
+    is_kept: Mask = edge | np.append(True, value[1:] != value[:-1])
+    rows = np.flatnonzero(is_kept)
     begins = np.flatnonzero(np.diff(track[rows], prepend=-1))
     count = np.diff(np.append(begins, len(rows)))
     # 0, 1, 2 ... within each track
-    place = np.arange(len(rows)) - np.repeat(begins, count)
+    position = np.arange(len(rows)) - np.repeat(begins, count)
     count = np.repeat(count, count)
     # ``points`` groups of equal size; each sample of a counter with few samples is one group
-    group = np.where(count > 2 * points, place * points // count, place)
+    group = np.where(count > 2 * points, position * points // count, position)
     # sorted by value within groups, the lowest and the highest are beside a change of the group
     order = np.lexsort((value[rows], group, track[rows]))
     apart = (np.diff(track[rows][order]) != 0) | (np.diff(group[order]) != 0)
     extreme = np.append(True, apart) | np.append(apart, True)
-    kept[rows] = False
-    kept[rows[order[extreme]]] = True
-    kept |= edge
-    return kept
+    is_kept[rows] = False
+    is_kept[rows[order[extreme]]] = True
+    is_kept |= edge
+    return is_kept
 
 
 COALESCED = "coalesced"
@@ -246,8 +248,8 @@ SHOWN_CHARS = 80
 def longest_row(labels: Iterable[tuple[str, str]]) -> DroppedRows:
     """The longest row there can be, for tracks with these headings and names."""
     heading, track = max(labels, key=lambda label: len(json.dumps(label)), default=("", ""))
-    most = 2**63 - 1
-    return _row(most, "overlap", heading, track, most, most, ARROW)
+    largest = 2**63 - 1
+    return _row(largest, "overlap", heading, track, largest, largest, ARROW)
 
 
 def shortened(table: Sequence[DroppedRows], rows: int) -> list[DroppedRows]:
@@ -255,9 +257,9 @@ def shortened(table: Sequence[DroppedRows], rows: int) -> list[DroppedRows]:
     if len(table) <= rows:
         return list(table)
     order = sorted(range(len(table)), key=lambda i: (-table[i]["busy_ns"], -table[i]["rows"], i))
-    shown, rest = sorted(order[:rows]), order[rows:]
-    lost, busy = sum(table[i]["rows"] for i in rest), sum(table[i]["busy_ns"] for i in rest)
-    return [*(table[i] for i in shown), _row(-1, "", "", f"{len(rest)} others", lost, busy, "")]
+    shown, others = sorted(order[:rows]), order[rows:]
+    lost, busy = sum(table[i]["rows"] for i in others), sum(table[i]["busy_ns"] for i in others)
+    return [*(table[i] for i in shown), _row(-1, "", "", f"{len(others)} others", lost, busy, "")]
 
 
 def _row(
@@ -282,11 +284,11 @@ class Dropped:
         self._trace = trace
 
     def events(
-        self, clusters: Clusters, kept: Mask, runs: Runs, lanes: frozenset[int] | None
+        self, clusters: Clusters, is_kept: Mask, runs: Runs, lanes: frozenset[int] | None
     ) -> None:
         """Count event rows by what became of them."""
         track = self._trace.events.track
-        gone = ~kept
+        gone = ~is_kept
         if lanes is not None:
             out = gone & ~clusters.always & ~np.isin(track, list(lanes))
             self._lanes(clusters, out)
@@ -299,8 +301,8 @@ class Dropped:
         self.rows(COVERED, track[gone & ~in_run])
 
     def _lanes(self, clusters: Clusters, out: Mask) -> None:
-        whole = out[clusters.first]
-        busy = self._by_track(clusters.track[whole], clusters.busy_ns()[whole])
+        is_out = out[clusters.first]
+        busy = self._by_track(clusters.track[is_out], clusters.busy_ns()[is_out])
         self.rows(LANE, self._trace.events.track[out], busy)
 
     def _by_track(self, track: I32, ns: I64) -> I64:

@@ -50,8 +50,8 @@ def split(job: Job, room: Size, ranks: Sequence[Measured]) -> Plan:
     Raises:
         SizeLimitError: not even the rows that start in one nanosecond fit.
     """
-    whole = {"number": MAX_PARTS, "of": MAX_PARTS, "start_ns": -ENDLESS, "end_ns": -ENDLESS}
-    head = job.header(_document(job.document, whole, ENDLESS))
+    widest = {"number": MAX_PARTS, "of": MAX_PARTS, "start_ns": -ENDLESS, "end_ns": -ENDLESS}
+    head = job.header(_document(job.document, widest, ENDLESS))
     head = head.plus(Size(sum(rank.fixed for rank in ranks), 0))
     space = room.minus(head)
     _check(space, head, summed([rank.total for rank in ranks]))
@@ -59,20 +59,20 @@ def split(job: Job, room: Size, ranks: Sequence[Measured]) -> Plan:
     inner = _cuts(edges, sizes, space)
     issues, rows = Issues(), np.zeros((len(KINDS), len(inner) + 1), np.int64)
     tallies = job.each(partial(_of_rank, measure=partial(_tally, cuts=inner)), job.spilled)
-    for one, (found, torn) in zip(job.spilled, tallies, strict=True):
-        rows += found
-        issues.add("flow-split", count=torn, rank=one.rank)
+    for spilled, (rank_rows, torn) in zip(job.spilled, tallies, strict=True):
+        rows += rank_rows
+        issues.add("flow-split", count=torn, rank=spilled.rank)
     parts = _parts(job, inner.tolist(), rows, issues.count("flow-split"))
     return Plan(parts, room.bytes, int(sizes[0].sum()) + len(parts) * head.bytes, issues)
 
 
-def _check(space: Size, head: Size, whole: Size) -> None:
+def _check(space: Size, head: Size, job_size: Size) -> None:
     if space.bytes <= 0 or space.rows <= 0:
         raise SizeLimitError(
             f"every file needs {head.bytes} bytes for its head and the names of its tracks alone; "
             "raise the limit, or select fewer ranks or layers"
         )
-    needed = max(whole.bytes // space.bytes, whole.rows // space.rows)
+    needed = max(job_size.bytes // space.bytes, job_size.rows // space.rows)
     if needed > MAX_PARTS:
         raise SizeLimitError(
             f"at this limit it would take some {needed} files; raise it, or pass "
@@ -87,10 +87,10 @@ def _parts(job: Job, inner: list[int], rows: I64, torn: int) -> tuple[Part, ...]
     for i in range(len(cuts) - 1):
         part = {"number": i + 1, "of": len(cuts) - 1, "start_ns": shown[i], "end_ns": shown[i + 1]}
         window = partial(_within, stage=f"part {i + 1}", start_ns=cuts[i], end_ns=cuts[i + 1])
-        traces = tuple(Derived(one, window) for one in job.spilled)
+        traces = tuple(Derived(spilled, window) for spilled in job.spilled)
         counts = dict(zip(KINDS, rows[:, i].tolist(), strict=True))
-        own = replace(document, facts=with_counts(document.facts, counts))
-        parts.append(Part(_document(own, part, torn), traces))
+        counted = replace(document, facts=with_counts(document.facts, counts))
+        parts.append(Part(_document(counted, part, torn), traces))
     return tuple(parts)
 
 
@@ -111,24 +111,24 @@ def _within(trace: Trace, stage: str, start_ns: int, end_ns: int) -> Trace:
 
 def _binned(job: Job, space: Size, starts: Sequence[tuple[int, int]]) -> tuple[I64, I64]:
     """Edges of bins fine enough, and what starts in each: bytes and rows, shape (2, bins)."""
-    first = min((a for a, _ in starts), default=0)
-    length = max((b for _, b in starts), default=0) + 1 - first
+    begin = min((a for a, _ in starts), default=0)
+    length = max((b for _, b in starts), default=0) + 1 - begin
     step = -(-length // BINS)
-    edges = first + step * np.arange(-(-length // step) + 1, dtype=np.int64)
-    most = np.array([space], np.int64).T
+    edges = begin + step * np.arange(-(-length // step) + 1, dtype=np.int64)
+    limits = np.array([space], np.int64).T
     while True:
         sizes = np.zeros((2, len(edges) - 1), np.int64)
         measure = partial(_sizes, cost_of=job.cost_of, edges=edges)
-        for found in job.each(partial(_of_rank, measure=measure), job.spilled):
-            sizes += found
+        for rank_sizes in job.each(partial(_of_rank, measure=measure), job.spilled):
+            sizes += rank_sizes
         width = np.diff(edges)
-        if ((sizes > most).any(axis=0) & (width == 1)).any():
+        if ((sizes > limits).any(axis=0) & (width == 1)).any():
             raise SizeLimitError(
                 "the rows that start in one nanosecond do not fit into a file; raise the limit, "
                 'or pass `over_limit="reduce"`'
             )
         # how many times over a bin exceeds its eighth of a file, in bytes or rows
-        load = np.max(COARSE * (sizes / most), axis=0)
+        load = np.max(COARSE * (sizes / limits), axis=0)
         coarse = (load > 1) & (width > 1)
         if not coarse.any():
             return edges, sizes
@@ -137,9 +137,9 @@ def _binned(job: Job, space: Size, starts: Sequence[tuple[int, int]]) -> tuple[I
 
 def _of_rank(spilled: SpilledRank, measure: Callable[[Trace], Found]) -> Found:
     """What ``measure`` finds in one rank."""
-    found = measure(spilled.load())
+    measured = measure(spilled.load())
     spilled.release_pages()
-    return found
+    return measured
 
 
 def _finer(edges: I64, pieces: NDArray[np.float64]) -> I64:
@@ -149,8 +149,8 @@ def _finer(edges: I64, pieces: NDArray[np.float64]) -> I64:
     # rounding the width up can reduce the number of parts
     counts = -(-np.diff(edges) // step)
     # 0, 1, 2 ... within each old bin
-    place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    finer = np.repeat(edges[:-1], counts) + place * np.repeat(step, counts)
+    position = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    finer = np.repeat(edges[:-1], counts) + position * np.repeat(step, counts)
     return np.append(finer, edges[-1])
 
 
@@ -171,16 +171,16 @@ def _cuts(edges: I64, sizes: I64, space: Size) -> I64:
     # sums from the first bin on: how many bins fit behind a cut is then one binary search
     before = np.concatenate((np.zeros((2, 1), np.int64), np.cumsum(sizes, axis=1)), axis=1)
     cuts: list[int] = []
-    at, last = 0, len(edges) - 1
+    cut, last_edge = 0, len(edges) - 1
     while True:
         ends = [
-            int(np.searchsorted(sums, min(sums[at] + most, 2**62), side="right")) - 1
-            for sums, most in zip(before, space, strict=True)
+            int(np.searchsorted(sums, min(sums[cut] + limit, 2**62), side="right")) - 1
+            for sums, limit in zip(before, space, strict=True)
         ]
-        at = min(ends)
-        if at >= last:
+        cut = min(ends)
+        if cut >= last_edge:
             return edges[cuts]
-        cuts.append(at)
+        cuts.append(cut)
 
 
 def _tally(trace: Trace, cuts: I64) -> tuple[I64, int]:
@@ -188,13 +188,13 @@ def _tally(trace: Trace, cuts: I64) -> tuple[I64, int]:
     events, flows = trace.events, trace.flows
     part = np.searchsorted(cuts, events.start_ns, side="right")
     sample = np.searchsorted(cuts, trace.counters.start_ns, side="right")
-    source, whole = part[flows.src], part[flows.src] == part[flows.dst]
+    source, is_within = part[flows.src], part[flows.src] == part[flows.dst]
     instant = events.kind == Kind.INSTANT
     columns = {
         "slice": part[~instant],
         "instant": part[instant],
         "counter": sample,
-        "flow": source[whole],
+        "flow": source[is_within],
     }
     counts = [np.bincount(columns[kind], minlength=len(cuts) + 1) for kind in KINDS]
-    return np.stack(counts), int(np.count_nonzero(~whole))
+    return np.stack(counts), int(np.count_nonzero(~is_within))

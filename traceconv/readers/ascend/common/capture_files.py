@@ -117,14 +117,14 @@ def below(ordered: Sequence[str], folder: str) -> Sequence[str]:
     """The names within ``folder`` ("" for all), of a sorted list."""
     if not folder:
         return ordered
-    first = bisect_left(ordered, folder + "/")
-    return ordered[first : bisect_left(ordered, folder + "0", first)]  # "0" comes after "/"
+    begin = bisect_left(ordered, folder + "/")
+    return ordered[begin : bisect_left(ordered, folder + "0", begin)]  # "0" comes after "/"
 
 
 def starting(ordered: Sequence[str], prefix: str) -> list[str]:
     """The names that start with ``prefix``, of a sorted list."""
-    first = bisect_left(ordered, prefix)
-    return list(takewhile(lambda n: n.startswith(prefix), ordered[first:]))
+    begin = bisect_left(ordered, prefix)
+    return list(takewhile(lambda n: n.startswith(prefix), ordered[begin:]))
 
 
 def folder_around(folder: str) -> str | None:

@@ -99,11 +99,11 @@ class Identity(msgspec.Struct):
     placement: Placement = msgspec.field(default_factory=Placement)
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
 
-    def claim(self, trust: Trust, value: object, place: str) -> None:
-        """Note that ``place`` names ``value`` as the rank, if that is one."""
+    def claim(self, trust: Trust, value: object, origin: str) -> None:
+        """Note that ``origin`` names ``value`` as the rank, if that is one."""
         rank = _whole(value)
         if rank >= 0:
-            self.claims.append((trust, rank, place))
+            self.claims.append((trust, rank, origin))
 
     def rank(self, label: str) -> tuple[int | None, str]:
         """The rank and its source; disagreement is reported as an issue of ``label``."""
@@ -112,7 +112,7 @@ class Identity(msgspec.Struct):
         ordered = sorted(self.claims, key=lambda c: c[0])
         files = [c for c in ordered if c[0] < Trust.FOLDER]
         if len({rank for _, rank, _ in files}) > 1:
-            where = ", ".join(f"{place}: {rank}" for _, rank, place in files)
+            where = ", ".join(f"{origin}: {rank}" for _, rank, origin in files)
             self.issues.add("rank-conflict", label, where)
         return ordered[0][1], ordered[0][2]
 
@@ -219,8 +219,8 @@ class Identity(msgspec.Struct):
         """How many stages MindSpore's job has; which one this rank is in is not said there."""
         if 0 < stages <= _MOST_RANKS and STAGE not in self.placement.sizes:
             sizes = {**self.placement.sizes, STAGE: stages}
-            place = self.placement.place or f"{base}: stage_num"
-            self.placement = replace(self.placement, sizes=sizes, place=place)
+            origin = self.placement.place or f"{base}: stage_num"
+            self.placement = replace(self.placement, sizes=sizes, place=origin)
 
     def parallel_strategy(self, name: str) -> None:
         """``parallel_strategy_<rank>.json`` of MindSpore: the stage of the pipeline that a rank is
@@ -240,7 +240,7 @@ class Identity(msgspec.Struct):
             return
         rank, stage = _whole(config.get("rankId")), _whole(config.get("stageId"))
         listed = config.get("stageDevices")
-        stages = [_dimensions(one) for one in listed] if isinstance(listed, list) else []
+        stages = [_dimensions(shape) for shape in listed] if isinstance(listed, list) else []
         among = [number for number, ranks in enumerate(stages) if rank in ranks]
         if rank != int(match[1]) or among != [stage] or not all(stages):
             return
@@ -278,18 +278,18 @@ class Identity(msgspec.Struct):
             self.claim(Trust.METADATA, args.get("rank"), place)
             self.world_size = max(self.world_size, _whole(args.get("world_size")))
         groups = info.get("parallel_group_info")
-        named: list[dict[str, Any]] = []
+        parallel_groups: list[dict[str, Any]] = []
         if isinstance(groups, dict):
-            named = [g for g in map(_group, groups.values()) if g]
-            if named:
-                self.notes["parallel_groups"] = named
-                self.world_size = max(self.world_size, *(len(g["ranks"]) for g in named))
-        if sizes or named:
+            parallel_groups = [g for g in map(_group, groups.values()) if g]
+            if parallel_groups:
+                self.notes["parallel_groups"] = parallel_groups
+                self.world_size = max(self.world_size, *(len(g["ranks"]) for g in parallel_groups))
+        if sizes or parallel_groups:
             listed = f"{place}: parallel_group_info"
             self.placement = Placement(
                 tuple(
                     ParallelGroup(g["name"], tuple(g["ranks"]), listed)
-                    for g in named
+                    for g in parallel_groups
                     if g["ranks"] and axes_of(g["name"])
                 ),
                 {**self.placement.sizes, **sizes},
@@ -321,13 +321,20 @@ class Identity(msgspec.Struct):
                 self.notes.setdefault(note, info[key])
         self.chip = str(self.notes.get("chip", ""))
         listed = info.get("DeviceInfo")
-        devices = [one for one in listed if isinstance(one, dict)] if type(listed) is list else []
-        for one in devices:
-            cores, mhz = _whole(one.get("ai_core_num")), _whole(one.get("aic_frequency"))
-            mine = len(devices) == 1 or _whole(one.get("id")) == self.device
-            if mine and cores > 0 and mhz > 0 and self.chip:
-                said = f"Ascend chip {self.chip}: {cores} cores at {mhz} MHz"
-                self.notes.setdefault("device_name", said)
+        devices = (
+            [device_facts for device_facts in listed if isinstance(device_facts, dict)]
+            if type(listed) is list
+            else []
+        )
+        for device_facts in devices:
+            cores, mhz = (
+                _whole(device_facts.get("ai_core_num")),
+                _whole(device_facts.get("aic_frequency")),
+            )
+            is_own = len(devices) == 1 or _whole(device_facts.get("id")) == self.device
+            if is_own and cores > 0 and mhz > 0 and self.chip:
+                chip_text = f"Ascend chip {self.chip}: {cores} cores at {mhz} MHz"
+                self.notes.setdefault("device_name", chip_text)
 
     def start_info(self, name: str) -> None:
         """``start_info[.<device>]``: one instant on the monotonic and on the Unix clock."""
@@ -345,14 +352,14 @@ class Identity(msgspec.Struct):
         Args:
             device: only this device's; -1 for any.
         """
-        found = []
+        files = []
         for name in names:
             match = _PROF_FACTS.search(name)
             if match and match.end() == len(name):
-                of = int(match["d"]) if match["d"] else -1
-                if device < 0 or of in (-1, device):
-                    found.append((of < 0, of, name, match["what"]))
-        for _, _, name, what in sorted(found):
+                of_device = int(match["d"]) if match["d"] else -1
+                if device < 0 or of_device in (-1, device):
+                    files.append((of_device < 0, of_device, name, match["what"]))
+        for _, _, name, what in sorted(files):
             self.info_json(name) if what == "info.json" else self.start_info(name)
 
     def folder(self, path: str) -> None:
@@ -363,8 +370,8 @@ class Identity(msgspec.Struct):
         if (process := _HOST_PID.fullmatch(worker)) and not _FOLDER_RANK.search(worker):
             self.host = self.host or process["host"]
             self.pid = int(process["pid"]) if self.pid < 0 else self.pid
-        if named := _FOLDER_RANK.findall("/".join(path.split("/")[-2:])):
-            self.claim(Trust.FOLDER, named[-1], "folder name")
+        if ranks := _FOLDER_RANK.findall("/".join(path.split("/")[-2:])):
+            self.claim(Trust.FOLDER, ranks[-1], "folder name")
 
 
 def has_unix_stamps(head: bytes, otherwise: bool) -> bool:
@@ -412,14 +419,16 @@ def of_cluster(
                 for row in (listed if isinstance(listed, list) else ())
                 if isinstance(row, dict)
             ]
-            stated: Mapping[str, int] = {}
+            stated_sizes: Mapping[str, int] = {}
         elif base == "cluster_analysis.db":
-            rows, stated = _mapping(source, name, issues)
+            rows, stated_sizes = _mapping(source, name, issues)
         else:
             continue
-        groups = _whole_groups(rows, {**stated, **sizes}, world_size, base)
-        if groups or stated:
-            return Placement(groups, stated, place=f"{base}: ClusterBaseInfo" if stated else base)
+        groups = _whole_groups(rows, {**stated_sizes, **sizes}, world_size, base)
+        if groups or stated_sizes:
+            return Placement(
+                groups, stated_sizes, place=f"{base}: ClusterBaseInfo" if stated_sizes else base
+            )
     return Placement()
 
 
@@ -433,8 +442,8 @@ def _mapping(
         with opened(source, name, salvage=True) as database:
             rows = database.rows("CommunicationGroupMapping", "pg_name", "rank_set")
             facts = dict(database.rows("ClusterBaseInfo", "key", "value"))
-        stated = facts.get("distributed_args")
-        args = _DECODER.decode(stated) if isinstance(stated, str) else {}
+        args_text = facts.get("distributed_args")
+        args = _DECODER.decode(args_text) if isinstance(args_text, str) else {}
     except (MalformedInputError, SourceError, ValueError, RecursionError) as e:
         issues.add("malformed-record", source.title(name), str(e)[:120])
         return [], {}
@@ -449,35 +458,35 @@ def _whole_groups(
     for name, listed in rows:
         if isinstance(listed, str):  # "(0,1)"
             listed = listed.strip("()[] ").split(",")
-        members = [_whole(one) for one in listed] if isinstance(listed, list) else []
+        members = [_whole(member) for member in listed] if isinstance(listed, list) else []
         if isinstance(name, str) and axes_of(name) and members and min(members) >= 0:
             by_name.setdefault(name, set()).add(tuple(sorted(members)))
-    found = []
+    whole_groups = []
     for name, groups in by_name.items():
         ranks = sorted(rank for members in groups for rank in members)
         lengths = {len(members) for members in groups}
         axes = axes_of(name)
-        stated = len(axes) == 1 and lengths == {sizes.get(axes[0])}
-        whole = len(lengths) == 1 and ranks == list(range(world_size))
-        if stated or whole:
-            found += [ParallelGroup(name, members, place) for members in sorted(groups)]
-    return tuple(found)
+        has_stated_size = len(axes) == 1 and lengths == {sizes.get(axes[0])}
+        is_split = len(lengths) == 1 and ranks == list(range(world_size))
+        if has_stated_size or is_split:
+            whole_groups += [ParallelGroup(name, members, place) for members in sorted(groups)]
+    return tuple(whole_groups)
 
 
 def _sizes(args: Mapping[str, Any]) -> dict[str, int]:
     """Ranks per group by axis, as ``distributed_args`` state them."""
-    every = {axis: _whole(args.get(key)) for axis, key in _SIZES.items()}
-    return {axis: size for axis, size in every.items() if 0 < size <= _MOST_RANKS}
+    size_by_axis = {axis: _whole(args.get(key)) for axis, key in _SIZES.items()}
+    return {axis: size for axis, size in size_by_axis.items() if 0 < size <= _MOST_RANKS}
 
 
 def _dimensions(shape: object) -> list[int]:
     """What MindSpore writes as if it were the shape of a tensor: ``{"dim": [{"size": "4"}, ...]}``;
     empty if one of them is not a number."""
     listed = shape.get("dim") if isinstance(shape, dict) else None
-    sizes = [one.get("size") if isinstance(one, dict) else None
-             for one in (listed if isinstance(listed, list) else ())]  # fmt: skip
-    found = [_whole(size) for size in sizes]
-    return found if min(found, default=-1) >= 0 else []
+    sizes = [dimension.get("size") if isinstance(dimension, dict) else None
+             for dimension in (listed if isinstance(listed, list) else ())]  # fmt: skip
+    numbers = [_whole(size) for size in sizes]
+    return numbers if min(numbers, default=-1) >= 0 else []
 
 
 def _group(entry: Any) -> dict[str, Any] | None:
@@ -486,8 +495,8 @@ def _group(entry: Any) -> dict[str, Any] | None:
     name, ranks = entry.get("group_name"), entry.get("global_ranks")
     if not isinstance(name, str) or not isinstance(ranks, list):
         return None
-    known = all(type(rank) is int and 0 <= rank <= _MOST_RANKS for rank in ranks)
-    return {"name": name, "ranks": ranks} if known else None
+    are_ranks = all(type(rank) is int and 0 <= rank <= _MOST_RANKS for rank in ranks)
+    return {"name": name, "ranks": ranks} if are_ranks else None
 
 
 def _whole(value: object) -> int:

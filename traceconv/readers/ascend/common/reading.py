@@ -118,9 +118,9 @@ def graphs_in(source: Source, name: str, issues: Issues) -> set[int]:
         return set()
     if not rows or "Model ID" not in rows[0]:
         return set()
-    at = rows[0].index("Model ID")
-    found = {_graph(row[at]) for row in rows[1:] if len(row) > at}
-    return {g for g in found if g is not None and g >= 0}
+    column = rows[0].index("Model ID")
+    ids = {_graph(row[column]) for row in rows[1:] if len(row) > column}
+    return {g for g in ids if g is not None and g >= 0}
 
 
 def read_step_table(source: Source, name: str, build: TraceBuilder) -> None:
@@ -132,27 +132,29 @@ def read_step_table(source: Source, name: str, build: TraceBuilder) -> None:
         if "Iteration ID" not in header or "Model ID" not in header:
             build.skip("unused-file", "no column Iteration ID or Model ID")
             return
-        at = {title: i for i, title in reversed(list(enumerate(header)))}
+        columns = {title: i for i, title in reversed(list(enumerate(header)))}
         for line, row in enumerate(rows, 2):
             if any(row):
-                _add_row(build, at, row, f"line {line}")
+                _add_row(build, columns, row, f"line {line}")
         if not text.endswith("\n"):
             build.skip("unended-line", f"line {lines + 1}")
     except csv.Error as e:
         build.skip("malformed-record", str(e)[:120])
 
 
-def _add_row(build: TraceBuilder, at: Mapping[str, int], row: Sequence[str], where: str) -> None:
+def _add_row(
+    build: TraceBuilder, columns: Mapping[str, int], row: Sequence[str], where: str
+) -> None:
     def ns(title: str) -> int | None:
-        i = at.get(title, len(row))
+        i = columns.get(title, len(row))
         return to_ns(row[i]) if i < len(row) and row[i] not in _ABSENT else None
 
     try:
-        step = int(row[at["Iteration ID"]][:20])
-        graph = _graph(row[at["Model ID"]])
+        step = int(row[columns["Iteration ID"]][:20])
+        graph = _graph(row[columns["Model ID"]])
         end, length = ns("Iteration End(us)"), ns("Iteration Time(us)")
         forward, backward = ns("FP Start(us)"), ns("BP End(us)")
-        cells = row[at["Model ID"] + 1 :]
+        cells = row[columns["Model ID"] + 1 :]
         reduces = [  # pairs of start and duration, behind the named columns
             (to_ns(start), to_ns(start) + to_ns(length))
             for start, length in zip(cells[0::2], cells[1::2], strict=False)

@@ -186,7 +186,7 @@ def add_counters(export: Export) -> None:
     _report_unread(export)
     for gauge in GAUGES:
         columns = export.database.tables.get(gauge.table, ())
-        series = {key: one for key, one in gauge.series.items() if key in columns}
+        series = {key: spelling for key, spelling in gauge.series.items() if key in columns}
         if series:
             _add(export, gauge, series)
 
@@ -208,30 +208,30 @@ def _report_unread(export: Export) -> None:
         names = {"deviceId", *gauge.time.split("|"), *gauge.ids, *gauge.series}
         read.setdefault(gauge.table, set()).update(names)
     for table, names in read.items():
-        rest = [c for c in export.database.tables.get(table, ()) if c not in names]
-        rest = [c for c in rest if not c.endswith(_LEFT)]
-        if found := export.database.filled(table, rest):
-            where = f"table {table}: {', '.join(found)}"
-            export.build.skip("columns-unread", where, len(found))
+        unread = [c for c in export.database.tables.get(table, ()) if c not in names]
+        unread = [c for c in unread if not c.endswith(_LEFT)]
+        if unread_filled := export.database.filled(table, unread):
+            where = f"table {table}: {', '.join(unread_filled)}"
+            export.build.skip("columns-unread", where, len(unread_filled))
 
 
 def _add(export: Export, gauge: Gauge, series: Mapping[str, Series]) -> None:
     requested = {gauge.time: -1, "deviceId": -1, **dict.fromkeys(gauge.ids, -1)}
     rows = export.database.columns(gauge.table, {**requested, **dict.fromkeys(series, math.nan)})
-    time, place = rows[gauge.time.split("|")[0]], f"table {gauge.table}"
+    time, where = rows[gauge.time.split("|")[0]], f"table {gauge.table}"
     if gauge.unless and export.database.count(gauge.unless):
-        export.build.skip("repeated-content", place, int((time >= 0).sum()))
+        export.build.skip("repeated-content", where, int((time >= 0).sum()))
         return
     table, codes = factored_rows(rows["deviceId"], *(rows[name] for name in gauge.ids))
-    places = _places(export, gauge, table)
+    places = _id_texts(export, gauge, table)
     for column, (name, unit, factor) in series.items():
         value = rows[column] * factor
-        there = ~np.isnan(value)
-        export.build.seen("counter", int(there.sum()))
-        export.build.skip("bad-time", place, int((there & (time < 0)).sum()), "counter")
-        kept = there & (time >= 0)
+        is_given = ~np.isnan(value)
+        export.build.seen("counter", int(is_given.sum()))
+        export.build.skip("bad-time", where, int((is_given & (time < 0)).sum()), "counter")
+        is_timed = is_given & (time >= 0)
         # only combinations with samples of this series get a track
-        used, of_row = np.unique(codes[kept], return_inverse=True)
+        used, of_row = np.unique(codes[is_timed], return_inverse=True)
         tracks = []
         for code in used.tolist():
             heading, identity = export.of_device(table[code][0], gauge.group)
@@ -244,15 +244,15 @@ def _add(export: Export, gauge: Gauge, series: Mapping[str, Series]) -> None:
             )  # fmt: skip
         if tracks:
             track = np.array(tracks, np.int32)[of_row]
-            export.build.counters(track=track, start_ns=time[kept], value=value[kept])
+            export.build.counters(track=track, start_ns=time[is_timed], value=value[is_timed])
 
 
-def _places(export: Export, gauge: Gauge, table: list[tuple[int, ...]]) -> list[list[str]]:
+def _id_texts(export: Export, gauge: Gauge, table: list[tuple[int, ...]]) -> list[list[str]]:
     """The spelled ids of every combination."""
     strings = export.enum(gauge.enum, {}) if gauge.enum else export.strings
     columns = []
-    for at, spell in enumerate(gauge.ids.values(), 1):
-        values = [row[at] for row in table]
+    for column, spell in enumerate(gauge.ids.values(), 1):
+        values = [row[column] for row in table]
         if spell is None:
             columns.append([str(value) for value in values])
         elif spell is _die:

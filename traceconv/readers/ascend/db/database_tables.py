@@ -72,24 +72,30 @@ def _read(database: Database, build: TraceBuilder, part: Part) -> None:
         build.skip("metadata-unused", f"table {table}", database.count(table))
     for table in unread_tables(database.tables):
         build.skip("kind-not-read", f"table {table}", database.count(table))
-    for place in database.damaged_places():
-        build.skip("truncated", place)
+    for damaged in database.damaged_places():
+        build.skip("truncated", damaged)
 
 
 def unread_tables(names: Iterable[str]) -> list[str]:
     """The tables of a database that this reader does not know."""
-    known = {layout.table for layout in tables.EVENTS} | {gauge.table for gauge in GAUGES}
-    known |= {*tables.BESIDE, *tables.DESCRIBING, *tables.TOTALS, *tables.VIEWER, *tables.CLUSTER}
-    known |= {table for table, _ in SUMS.values()}  # of side tables
+    known_tables = {layout.table for layout in tables.EVENTS} | {gauge.table for gauge in GAUGES}
+    known_tables |= {
+        *tables.BESIDE,
+        *tables.DESCRIBING,
+        *tables.TOTALS,
+        *tables.VIEWER,
+        *tables.CLUSTER,
+    }
+    known_tables |= {table for table, _ in SUMS.values()}  # of side tables
     prefixes = ("ENUM_", "sqlite_", "_")  # "_": older tables that a viewer kept
-    return [name for name in names if name not in known and not name.startswith(prefixes)]
+    return [name for name in names if name not in known_tables and not name.startswith(prefixes)]
 
 
 def _add_overlap(export: Export) -> None:
     rows = export.rows(tables.OVERLAP)
-    known = (rows["type"] >= 0) & (rows["type"] < len(OVERLAP_LANES))
-    export.build.skip("kind-not-read", rows.where, int((~known).sum()))
-    rows = rows.take(known)
+    is_known = (rows["type"] >= 0) & (rows["type"] < len(OVERLAP_LANES))
+    export.build.skip("kind-not-read", rows.where, int((~is_known).sum()))
+    rows = rows.take(is_known)
     rows.label("group", ("device",), export.of_device)
     rows.identity["type"] = {
         i: {"sort": sort} for i, (sort, _) in enumerate(OVERLAP_LANES.values())

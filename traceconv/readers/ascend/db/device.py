@@ -47,9 +47,9 @@ class Pmu:
         """
         requested = {"globalTaskId": -1, "name": -1, "value": math.nan}
         rows = export.database.columns("TASK_PMU_INFO", requested)
-        known = np.isin(rows["globalTaskId"], tasks) & ~np.isnan(rows["value"])
-        export.build.skip("metadata-unused", "table TASK_PMU_INFO", int((~known).sum()))
-        order = np.flatnonzero(known)
+        is_known = np.isin(rows["globalTaskId"], tasks) & ~np.isnan(rows["value"])
+        export.build.skip("metadata-unused", "table TASK_PMU_INFO", int((~is_known).sum()))
+        order = np.flatnonzero(is_known)
         order = order[np.argsort(rows["globalTaskId"][order], kind="stable")]
         owner = rows["globalTaskId"][order]
         # readings sorted by task: those of a task are between two positions
@@ -61,15 +61,15 @@ class Pmu:
             for i in np.unique(self._name).tolist()
         }
 
-    def members(self, at: I64) -> list[bytes]:
+    def members(self, task_rows: I64) -> list[bytes]:
         """``,"key":value`` of each task's readings; b"" if it has none."""
-        start, count = self._start[at], (self._stop - self._start)[at]
+        start, count = self._start[task_rows], (self._stop - self._start)[task_rows]
         if not count.any():
             return [b""] * len(count)
         ends = np.cumsum(count)
         # positions of all readings of the batch: runs from each start, one after the other
-        every = np.repeat(start - ends + count, count) + np.arange(ends[-1])
-        pairs = zip(self._name[every].tolist(), self._value[every].tolist(), strict=True)
+        positions = np.repeat(start - ends + count, count) + np.arange(ends[-1])
+        pairs = zip(self._name[positions].tolist(), self._value[positions].tolist(), strict=True)
         texts = [self._keys[name] + b"%.15g" % value for name, value in pairs]
         return [b"".join(texts[a:b]) for a, b in pairwise([0, *ends.tolist()])]
 
@@ -94,14 +94,14 @@ class Tasks:
 
     def of_connection(self, field: str, connections: I64) -> I64:
         """The value of a field in the first task of each connection; -1 without a task."""
-        at = lookup(self.rows["connection_id"], connections)
-        return picked(self.rows[field], np.where(connected(connections), at, -1))
+        task_rows = lookup(self.rows["connection_id"], connections)
+        return picked(self.rows[field], np.where(connected(connections), task_rows, -1))
 
 
 def connected(connections: I64) -> Mask:
     """Which are ids of a connection, and not the number for none."""
-    there: Mask = (connections >= 0) & (connections < _NO_CONNECTION)
-    return there
+    is_connection: Mask = (connections >= 0) & (connections < _NO_CONNECTION)
+    return is_connection
 
 
 def tasks(export: Export) -> Tasks:
@@ -118,10 +118,10 @@ def tasks(export: Export) -> Tasks:
 
     rows.label("group", ("device",), export.of_device)
     event = np.full(len(rows), -1, np.int64)
-    at = np.flatnonzero(~mark)
-    plain = rows.take(at)
-    event[at] = add_rows(
-        export.build, tables.TASKS, plain, lambda some: pmu.members(at[some]),
+    shown = np.flatnonzero(~mark)
+    plain = rows.take(shown)
+    event[shown] = add_rows(
+        export.build, tables.TASKS, plain, lambda chosen: pmu.members(shown[chosen]),
         graph=graphs(plain["Model Id"]),
     )  # fmt: skip
     if mark.any():
@@ -143,15 +143,15 @@ def _describe(export: Export, rows: TableRows) -> Mask:
     copies.names["operation"] = directions
     export.join(rows, task, copies)
     operators = export.rows(tables.OPERATORS)
-    at = export.join(rows, task, operators)
+    operator_rows = export.join(rows, task, operators)
     scheduled = export.rows(tables.SCHEDULED)
-    of_schedule = np.where(at < 0, lookup(scheduled["task"], task), -1)
-    name = np.where(at >= 0, rows["name"], own_type)
+    of_schedule = np.where(operator_rows < 0, lookup(scheduled["task"], task), -1)
+    name = np.where(operator_rows >= 0, rows["name"], own_type)
     rows.columns["name"] = np.where(of_schedule >= 0, picked(scheduled["name"], of_schedule), name)
     rows.names["name"] = export.strings
     rows.columns["Task Type"] = np.where(rows["core"] >= 0, rows["core"], own_type)
     # 2: an operator, 1: scheduled for a communication, 0: neither
-    rows.columns["source"] = np.where(at >= 0, 2, np.where(of_schedule >= 0, 1, 0))
+    rows.columns["source"] = np.where(operator_rows >= 0, 2, np.where(of_schedule >= 0, 1, 0))
     return rows["source"] > 0
 
 
@@ -159,78 +159,90 @@ def _parents(rows: TableRows) -> Mask:
     """Tasks without a context, where others of the same task have one."""
     fields = ("device", "Physic Stream Id", "Task Id", "connection_id")
     inner = (rows["Subtask Id"] >= 0) & (rows["Subtask Id"] != _NO_CONTEXT)
-    different, which = np.unique(combined_key(*(rows[f] for f in fields)), return_inverse=True)
+    different, task_of_row = np.unique(
+        combined_key(*(rows[f] for f in fields)), return_inverse=True
+    )
     has_inner = np.zeros(len(different), bool)
-    has_inner[which[inner]] = True
-    found: Mask = ~inner & has_inner[which]
-    return found
+    has_inner[task_of_row[inner]] = True
+    is_parent: Mask = ~inner & has_inner[task_of_row]
+    return is_parent
 
 
 def _classes(export: Export, rows: TableRows, parent: Mask) -> I64:
     """The class of each task. Only tasks with an operator's name compute."""
     table, codes = factored_rows(rows["name"], rows["source"], rows["core"])
-    found = []
+    classes = []
     for name, source, core in table:
         string = export.strings.get(name, "")
-        named = named_class(string)
+        class_by_name = named_class(string)
         if source == 1:
-            found.append(OpClass.COMM_TASK)
+            classes.append(OpClass.COMM_TASK)
         elif source == 2:
-            found.append(task_class(string, export.strings.get(core, "")))
+            classes.append(task_class(string, export.strings.get(core, "")))
         else:
-            found.append(OpClass.UNCLASSIFIED if named is None else named)
-    op = np.array(found, np.int64)[codes]
+            classes.append(OpClass.UNCLASSIFIED if class_by_name is None else class_by_name)
+    op = np.array(classes, np.int64)[codes]
     # in graph mode a whole operation of HCCL is a task, too
     connections = export.database.columns("COMMUNICATION_OP", {"connectionId": -1})["connectionId"]
-    part = np.isin(rows["connection_id"], connections) & connected(rows["connection_id"])
-    part &= op == OpClass.UNCLASSIFIED
+    is_part = np.isin(rows["connection_id"], connections) & connected(rows["connection_id"])
+    is_part &= op == OpClass.UNCLASSIFIED
     # the subtasks of a parent do its work
     op = np.where(parent & (op == OpClass.UNCLASSIFIED), int(OpClass.OTHER), op)
     parts = export.database.columns("COMMUNICATION_TASK_INFO", {"globalTaskId": -1})["globalTaskId"]
-    part |= (op == OpClass.COPY) & np.isin(rows["task"], parts)
-    return np.where(part, int(OpClass.COMM_TASK), op)
+    is_part |= (op == OpClass.COPY) & np.isin(rows["task"], parts)
+    return np.where(is_part, int(OpClass.COMM_TASK), op)
 
 
-def _add_marks(export: Export, rows: TableRows, at: I64, event: I64, pmu: Pmu) -> None:
+def _add_marks(export: Export, rows: TableRows, mark_rows: I64, event: I64, pmu: Pmu) -> None:
     """Add the markers of the host; those of HCCL are operations of communication."""
     marks = export.database.columns("MSTX_EVENTS", {"connectionId": -1, "message": -1})
-    message = picked(marks["message"], lookup(marks["connectionId"], rows["connection_id"][at]))
-    stated = {
+    message = picked(
+        marks["message"], lookup(marks["connectionId"], rows["connection_id"][mark_rows])
+    )
+    operations = {
         i: operation
         for i in np.unique(message).tolist()
         if (operation := communication_of(export.strings.get(i, "")))
     }
-    is_operation = np.isin(message, list(stated))
-    for wanted, layer, title, op in (
+    is_operation = np.isin(message, list(operations))
+    for with_operations, layer, title, op in (
         (False, Layer.OTHER, MARKS, OpClass.OTHER),
         (True, Layer.COMM, "Communication", OpClass.COMM),
     ):
-        mine = np.flatnonzero(is_operation == wanted)
-        part, text = rows.take(at[mine]), message[mine]
-        names = {i: str(one["opName"]) for i, one in stated.items()} if wanted else {}
-        part.columns["name"] = np.where(text >= 0, text, part["name"])
-        part.names["name"] = {**export.strings, **names}
+        selected = np.flatnonzero(is_operation == with_operations)
+        marks_rows, text = rows.take(mark_rows[selected]), message[selected]
+        names = (
+            {i: str(operation["opName"]) for i, operation in operations.items()}
+            if with_operations
+            else {}
+        )
+        marks_rows.columns["name"] = np.where(text >= 0, text, marks_rows["name"])
+        marks_rows.names["name"] = {**export.strings, **names}
 
         def group(device: int, message: int) -> Placed:
-            if message not in stated:
+            if message not in operations:
                 return export.of_device(device)
-            of = Communicator.named(stated[message]["groupName"])
-            return export.of_device(device, of.title, communicator=of.name)
+            communicator = Communicator.named(operations[message]["groupName"])
+            return export.of_device(device, communicator.title, communicator=communicator.name)
 
-        def members(some: I64, text: I64 = text, mine: I64 = mine) -> list[bytes]:
-            said = [stated.get(one, {}) for one in text[some].tolist()]
-            readings = pmu.members(at[mine[some]])
+        def members(chosen: I64, text: I64 = text, selected: I64 = selected) -> list[bytes]:
+            chosen_operations = [operations.get(code, {}) for code in text[chosen].tolist()]
+            readings = pmu.members(mark_rows[selected[chosen]])
             return [
-                b"".join(b",%b:%b" % (quoted(k), json.dumps(v).encode()) for k, v in one.items())
-                + more
-                for one, more in zip(said, readings, strict=True)
+                b"".join(
+                    b",%b:%b" % (quoted(k), json.dumps(v).encode()) for k, v in operation.items()
+                )
+                + pmu_members
+                for operation, pmu_members in zip(chosen_operations, readings, strict=True)
             ]
 
-        part.columns["message"] = text
-        part.label("group", ("device", "message"), group)
+        marks_rows.columns["message"] = text
+        marks_rows.label("group", ("device", "message"), group)
         layout = structs.replace(tables.TASKS, layer=layer, title=title, op=op)
-        graph = graphs(part["Model Id"])
-        event[at[mine]] = add_rows(export.build, layout, part, members, graph=graph)
+        graph = graphs(marks_rows["Model Id"])
+        event[mark_rows[selected]] = add_rows(
+            export.build, layout, marks_rows, members, graph=graph
+        )
 
 
 # -- communication --------------------------------------------------------------------------------
@@ -264,12 +276,17 @@ def communication(export: Export, tasks: Tasks) -> Connected:
     groups = communicators(used, export.strings)
 
     def group(device: int, communicator: int) -> Placed:
-        of = groups.get(communicator, Communicator())
-        return export.of_device(device, of.title, communicator=of.name, communicator_index=of.index)
+        communicator_facts = groups.get(communicator, Communicator())
+        return export.of_device(
+            device,
+            communicator_facts.title,
+            communicator=communicator_facts.name,
+            communicator_index=communicator_facts.index,
+        )
 
     def lane(communicator: int) -> Placed:
-        of = groups.get(communicator, Communicator())
-        return f"{of.title} Communication".strip(), {}
+        communicator_facts = groups.get(communicator, Communicator())
+        return f"{communicator_facts.title} Communication".strip(), {}
 
     connection = operations["connection_id"]
     device = operations["device"]
@@ -317,10 +334,10 @@ def _speed(parts: TableRows) -> Members:
     # bytes per ns are GB/s
     speed = np.where((size > 0) & (dur > 0), size / np.maximum(dur, 1), 0.0)
 
-    def members(at: I64) -> list[bytes]:
+    def members(part_rows: I64) -> list[bytes]:
         return [
             b',"bandwidth(GB/s)":%.9g' % s + (b"" if n in _NO_NOTIFY else b',"notify_id":"%d"' % n)
-            for s, n in zip(speed[at].tolist(), notify[at].tolist(), strict=True)
+            for s, n in zip(speed[part_rows].tolist(), notify[part_rows].tolist(), strict=True)
         ]
 
     return members
@@ -328,18 +345,18 @@ def _speed(parts: TableRows) -> Members:
 
 def communicators(used: I64, strings: Mapping[int, str]) -> dict[int, Communicator]:
     """Groups by their ids: with their names, numbered if these are addresses."""
-    found: dict[int, Communicator] = {}
+    by_id: dict[int, Communicator] = {}
     numbered = 0
     for group in dict.fromkeys(used.tolist()):
         string = strings.get(group, "")
         if string in ("", "N/A"):
             continue
         if _ADDRESS.search(string):
-            found[group] = Communicator.numbered(numbered)
+            by_id[group] = Communicator.numbered(numbered)
             numbered += 1
         else:
-            found[group] = Communicator.named(string)
-    return found
+            by_id[group] = Communicator.named(string)
+    return by_id
 
 
 def _by_task(parts: I64, tasks: I64) -> tuple[I64, I64]:
@@ -350,11 +367,11 @@ def _by_task(parts: I64, tasks: I64) -> tuple[I64, I64]:
     """
     by_part, by_task = np.argsort(parts, kind="stable"), np.argsort(tasks, kind="stable")
     ids, start, count = np.unique(parts[by_part], return_index=True, return_counts=True)
-    first = np.searchsorted(tasks[by_task], ids, "left")
-    runs = np.searchsorted(tasks[by_task], ids, "right") - first
+    begin = np.searchsorted(tasks[by_task], ids, "left")
+    runs = np.searchsorted(tasks[by_task], ids, "right") - begin
     # pairs per id: a lone part goes with every run, else k-th with k-th as far as both reach
     number = np.where(count == 1, runs, np.minimum(count, runs))
     # 0, 1, ... within the pairs of each id
     step = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
     part = np.repeat(start, number) + np.where(np.repeat(count, number) == 1, 0, step)
-    return by_part[part], by_task[np.repeat(first, number) + step]
+    return by_part[part], by_task[np.repeat(begin, number) + step]

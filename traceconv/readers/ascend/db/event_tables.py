@@ -45,9 +45,9 @@ BESIDE = ("TASK_PMU_INFO", "CONNECTION_IDS", "PYTORCH_CALLCHAINS")
 """Tables whose rows become arguments and flows."""
 
 
-def _like(base: RowLayout, table: str, columns: Mapping[str, str], **more: Any) -> RowLayout:
-    links = base.links | more.pop("links", frozenset())
-    return structs.replace(base, table=table, columns=columns, links=links, **more)
+def _like(base: RowLayout, table: str, columns: Mapping[str, str], **changes: Any) -> RowLayout:
+    links = base.links | changes.pop("links", frozenset())
+    return structs.replace(base, table=table, columns=columns, links=links, **changes)
 
 
 _DEVICE = structs.replace(

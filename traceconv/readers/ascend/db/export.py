@@ -55,11 +55,11 @@ class Export:
             otherwise: names of values that the table lacks. By default the table of strings, if
                 the database has no enumerations of communication, as in 2023.
         """
-        found = self.database.texts(table, "id", "name")
+        texts = self.database.texts(table, "id", "name")
         if otherwise is not None:
-            return {**otherwise, **found}
-        known = any(name.startswith("ENUM_HCCL_") for name in self.database.tables)
-        return found if known else self.strings
+            return {**otherwise, **texts}
+        has_enums = any(name.startswith("ENUM_HCCL_") for name in self.database.tables)
+        return texts if has_enums else self.strings
 
     # -- rows -----------------------------------------------------------------------------
 
@@ -72,8 +72,8 @@ class Export:
         book_unread(self.build, rows)
         for key in layout.strings - {layout.name.field}:
             codes, back = different(rows[key])
-            stated = [self.strings.get(code, "") not in ("", "N/A") for code in codes.tolist()]
-            rows.columns[key] = np.where(np.array(stated, bool)[back], rows[key], -1)
+            is_text = [self.strings.get(code, "") not in ("", "N/A") for code in codes.tolist()]
+            rows.columns[key] = np.where(np.array(is_text, bool)[back], rows[key], -1)
         if layout.end:
             start, end = rows["start"], rows["end"]
             ended = (start < 0) | (end >= 0)
@@ -82,28 +82,28 @@ class Export:
         return rows
 
     @staticmethod
-    def join(rows: TableRows, key: I64, other: TableRows, at: I64 | None = None) -> I64:
+    def join(rows: TableRows, key: I64, other: TableRows, row_of: I64 | None = None) -> I64:
         """Add the columns of another table's rows, found by ``task``; the row of each, -1: none."""
-        at = lookup(other["task"], key) if at is None else at
+        row_of = lookup(other["task"], key) if row_of is None else row_of
         for name, column in other.columns.items():
-            rows.columns.setdefault(name, picked(column, at))
+            rows.columns.setdefault(name, picked(column, row_of))
             rows.names.setdefault(name, other.names.get(name, {}))
-        return at
+        return row_of
 
     # -- whose rows -----------------------------------------------------------------------
 
     @cached_property
     def several(self) -> bool:
         """Whether there are rows of more than one device."""
-        found: set[int] = set()
+        devices: set[int] = set()
         for table in _DEVICE_TABLES:
-            found |= {d for d in self.database.distinct(table, "deviceId") if d >= 0}
-        return len(found) > 1
+            devices |= {d for d in self.database.distinct(table, "deviceId") if d >= 0}
+        return len(devices) > 1
 
     def of_device(self, device: int, inner: str = "", **more: Any) -> Placed:
         """The heading of a device with an inner heading, and the fields of its tracks."""
-        own = f"NPU {device}" if self.several and device >= 0 else ""
-        return f"{own} {inner}".strip(), {"device": max(device, -1), **more}
+        heading = f"NPU {device}" if self.several and device >= 0 else ""
+        return f"{heading} {inner}".strip(), {"device": max(device, -1), **more}
 
     @cached_property
     def pid(self) -> int:
@@ -122,8 +122,8 @@ class Export:
         rows.columns["Thread Id"] = rows["global"] & 0xFFFFFFFF
 
         def thread(pid: int, tid: int) -> Placed:
-            own = pid in (self.pid, 0)
-            return f"Thread {tid}", {"process": -1 if own else pid, "thread": tid}
+            is_own = pid in (self.pid, 0)
+            return f"Thread {tid}", {"process": -1 if is_own else pid, "thread": tid}
 
         def process(pid: int) -> Placed:
             return "" if pid in (self.pid, 0) else f"Process {pid}", {}

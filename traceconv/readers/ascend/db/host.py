@@ -34,8 +34,8 @@ def calls(export: Export) -> Connected:
     rows.names["level"] = export.database.texts("ENUM_API_TYPE", "id", "name")
     rows.names["string"] = export.strings
 
-    def name(layer: str, own: str) -> Placed:
-        return f"{LAYERS.get(layer, layer)}@{own}" if layer and own else own, {}
+    def name(layer: str, call_name: str) -> Placed:
+        return f"{LAYERS.get(layer, layer)}@{call_name}" if layer and call_name else call_name, {}
 
     rows.label("name", ("level", "string"), name)
     event = add_rows(export.build, tables.CALLS, rows)
@@ -102,7 +102,9 @@ def _unswap(export: Export, rows: TableRows) -> None:
 
     shapes, types = rows["Input Dims"], rows["Input type"]
     table, codes = factored_rows(shapes, types)
-    swapped = np.array([spells(one) and not spells(other) for one, other in table], bool)[codes]
+    swapped = np.array(
+        [spells(shape_code) and not spells(type_code) for shape_code, type_code in table], bool
+    )[codes]
     rows.columns["Input Dims"] = np.where(swapped, types, shapes)
     rows.columns["Input type"] = np.where(swapped, shapes, types)
 
@@ -117,8 +119,8 @@ def _add_stacks(export: Export, rows: TableRows) -> None:
         frames["id"][order].tolist(), frames["stack"][order].tolist(), strict=True
     ):
         stacks.setdefault(chain, []).append(export.strings.get(frame, ""))
-    known = np.isin(rows["Call stack"], list(stacks))
-    rows.columns["Call stack"] = np.where(known, rows["Call stack"], -1)
+    has_stack = np.isin(rows["Call stack"], list(stacks))
+    rows.columns["Call stack"] = np.where(has_stack, rows["Call stack"], -1)
     rows.names["Call stack"] = {chain: ";\r\n".join(texts) for chain, texts in stacks.items()}
 
 
@@ -136,12 +138,12 @@ def flows(
     """Add all flows. They end at an operation, not at its tasks, and at subtasks, not at the task
     that only holds them."""
     of_task = tasks.rows["connection_id"]
-    whole = np.isin(of_task, operations.connection) & ~tasks.launched
-    kept = connected(of_task) & ~whole & ~tasks.parent & ~tasks.mark
+    of_operation = np.isin(of_task, operations.connection) & ~tasks.launched
+    is_target = connected(of_task) & ~of_operation & ~tasks.parent & ~tasks.mark
     called = connected(operations.connection)
-    connection = np.concatenate((of_task[kept], operations.connection[called]))
-    event = np.concatenate((tasks.event[kept], operations.event[called]))
-    launched = np.concatenate((tasks.launched[kept], called[called]))
+    connection = np.concatenate((of_task[is_target], operations.connection[called]))
+    event = np.concatenate((tasks.event[is_target], operations.event[called]))
+    launched = np.concatenate((tasks.launched[is_target], called[called]))
     caller = lookup(calls.connection, connection)
     if len(calls.event):
         lost = int((launched & (caller < 0)).sum())
@@ -156,11 +158,11 @@ def flows(
 
 def _add(export: Export, name: str, sources: I64, source: I64, target: I64) -> None:
     """Flows to ``target`` from ``sources[source]``; none where ``source`` is -1."""
-    found = source >= 0
-    export.build.seen("flow", int(found.sum()))
-    if found.any():
+    has_source = source >= 0
+    export.build.seen("flow", int(has_source.sum()))
+    if has_source.any():
         export.build.flows(
-            src=sources[source[found]], dst=target[found], name=export.build.string(name)
+            src=sources[source[has_source]], dst=target[has_source], name=export.build.string(name)
         )
 
 
@@ -170,22 +172,26 @@ def _add_framework(export: Export, operators: Operators, connection: I64, event:
     pairs = export.database.columns("CONNECTION_IDS", {"id": -1, "connectionId": -1})
     working = np.flatnonzero((ids >= 0) & ~operators.queue)
     owner = lookup(ids[working], pairs["id"])
-    theirs, owner = pairs["connectionId"][owner >= 0], working[owner[owner >= 0]]
+    connections, owner = pairs["connectionId"][owner >= 0], working[owner[owner >= 0]]
     # a set of connections has one row per connection: from the set to its operator, and on
-    at = lookup(theirs, connection)
-    operator = owner[np.maximum(at, 0)] if len(owner) else at
-    _add(export, "async_npu", operators.event, np.where(at >= 0, operator, -1), event)
+    positions = lookup(connections, connection)
+    operator = owner[np.maximum(positions, 0)] if len(owner) else positions
+    _add(export, "async_npu", operators.event, np.where(positions >= 0, operator, -1), event)
 
     def first_connection(ids: I64) -> I64:
-        at = lookup(pairs["id"], ids)
-        return np.where(at >= 0, pairs["connectionId"][at], -1) if len(pairs["id"]) else at
+        positions = lookup(pairs["id"], ids)
+        return (
+            np.where(positions >= 0, pairs["connectionId"][positions], -1)
+            if len(pairs["id"])
+            else positions
+        )
 
     enqueue = np.flatnonzero(operators.queue & ~operators.dequeue & (ids >= 0))
     dequeue = np.flatnonzero(operators.dequeue & (ids >= 0))
-    entered, left = first_connection(ids[enqueue]), first_connection(ids[dequeue])
-    at = lookup(entered, left)
-    into = enqueue[np.maximum(at, 0)] if len(enqueue) else at
-    source = np.where((at >= 0) & (left >= 0), into, -1)
+    entered, dequeued = first_connection(ids[enqueue]), first_connection(ids[dequeue])
+    positions = lookup(entered, dequeued)
+    into = enqueue[np.maximum(positions, 0)] if len(enqueue) else positions
+    source = np.where((positions >= 0) & (dequeued >= 0), into, -1)
     _add(export, "async_task_queue", operators.event, source, operators.event[dequeue])
 
     forward = rows["Fwd thread id"]
@@ -212,7 +218,7 @@ def backward_pairs(
     # of a sequence number, lookup finds the first in this order: the forward one started last
     forward, after = order[~backward[order]][::-1], order[backward[order]]
     after = after[np.unique(sequence[after], return_index=True)[1]]
-    at = lookup(sequence[forward], sequence[after])
-    forward, after = forward[at[at >= 0]], after[at >= 0]
-    apart = thread[forward] != thread[after]
-    return forward[apart], after[apart]
+    positions = lookup(sequence[forward], sequence[after])
+    forward, after = forward[positions[positions >= 0]], after[positions >= 0]
+    other_thread = thread[forward] != thread[after]
+    return forward[other_thread], after[other_thread]

@@ -118,13 +118,13 @@ def peeked(source: Source, names: Iterable[str]) -> dict[str, Held]:
 
     A file with the right name is one even if it cannot be opened: reading it reports why.
     """
-    found = {}
+    held_by_name = {}
     for name in names:
         if is_named(name) or not name.endswith(_OTHER_KINDS):
             held = _peek(source, name)
             if held is not None:
-                found[name] = held
-    return found
+                held_by_name[name] = held
+    return held_by_name
 
 
 def _peek(source: Source, name: str) -> Held | None:
@@ -134,12 +134,12 @@ def _peek(source: Source, name: str) -> Held | None:
 
     try:
         with opened(source, name, salvage=True) as database:
-            return _held(database) or (Held(events=True) if is_named(name) else None)
+            return _contents(database) or (Held(events=True) if is_named(name) else None)
     except (MalformedInputError, SourceError):
         return Held(events=True) if is_named(name) else None
 
 
-def _held(database: Database) -> Held | None:
+def _contents(database: Database) -> Held | None:
     if "STRING_IDS" not in database.tables or not _SIGNS & set(database.tables):
         return Held(events=False) if _SUMS & set(database.tables) else None
     devices = database.rows("RANK_DEVICE_MAP", "rankId", "deviceId")
@@ -202,16 +202,16 @@ def places(
         folders[name] = around if around is not None and inside_prof else root
     roots, per_folder = Counter(chosen.values()), Counter(folders.values())
     for name, root in chosen.items():
-        mine = roots[root] == 1
-        known = _known(ordered, held, name, root) if mine else []
-        known += [n for n in (f"{name}-wal", f"{name}-shm") if n in ordered and n not in known]
+        is_alone = roots[root] == 1
+        others = _other_files(ordered, held, name, root) if is_alone else []
+        others += [n for n in (f"{name}-wal", f"{name}-shm") if n in ordered and n not in others]
         yield Place(
             name=name,
             root=root,
             folder=folders[name],
-            known=tuple(n for n in known if n not in chosen),
+            known=tuple(n for n in others if n not in chosen),
             around=files_in(ordered, folders[name], "profiler_info", "profiler_metadata.json"),
-            alone=mine and per_folder[folders[name]] == 1,
+            alone=is_alone and per_folder[folders[name]] == 1,
         )
 
 
@@ -221,14 +221,16 @@ def _chosen(source: Source, held: Mapping[str, Held], issues: Issues) -> dict[st
     A framework's database holds what the collector's of the same folder does; of several exports
     of one collection, the newest is read.
     """
-    events = {name: capture_folder(name, _OUTPUTS) for name, what in held.items() if what.events}
-    whole = {root for name, root in events.items() if is_framework_database(name)}
+    events = {
+        name: capture_folder(name, _OUTPUTS) for name, contents in held.items() if contents.events
+    }
+    with_framework = {root for name, root in events.items() if is_framework_database(name)}
     newest: dict[PurePosixPath, str] = {}
     for name, root in list(events.items()):
         path = PurePosixPath(name)
         if is_framework_database(name) or not path.name.startswith("msprof_"):
             continue
-        if root in whole:
+        if root in with_framework:
             issues.add("repeated-content", source.title(name))
             del events[name]
         elif older := newest.get(path.parent):
@@ -238,15 +240,17 @@ def _chosen(source: Source, held: Mapping[str, Held], issues: Issues) -> dict[st
     return events
 
 
-def _known(ordered: Sequence[str], held: Mapping[str, Held], name: str, root: str) -> list[str]:
+def _other_files(
+    ordered: Sequence[str], held: Mapping[str, Held], name: str, root: str
+) -> list[str]:
     """The other files of a capture, including databases with sums."""
-    found = []
+    files = []
     for other in below(ordered, root):
         relative = inside(other, root)
         sums = other in held and not held[other].events and capture_folder(other, _OUTPUTS) == root
         if other != name and (sums or is_capture_file(relative) or is_prof_file(relative)):
-            found.append(other)
-    return found
+            files.append(other)
+    return files
 
 
 class AscendDatabaseReader:
@@ -261,7 +265,7 @@ class AscendDatabaseReader:
         """One capture per folder, or per database that is alone."""
         ordered = sorted(names)
         held = peeked(source, ordered)
-        found = []
+        captures = []
         for place in places(source, ordered, held, issues):
             identity = Identity(source, issues)
             identity.prof_files(place.known)
@@ -269,8 +273,8 @@ class AscendDatabaseReader:
             if place.alone:
                 identity.folder(folder_path(source, place.folder))
             held[place.name].identify(identity, place.name)
-            found.append(_capture(identity, place))
-        return with_tables(found, ordered, issues)
+            captures.append(_capture(identity, place))
+        return with_tables(captures, ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""

@@ -129,14 +129,14 @@ def places(source: Source, ordered: Sequence[str]) -> Iterator[Place]:
     owned: dict[tuple[str, int], list[str]] = {}
     shared: dict[str, list[str]] = {}
     for name in ordered:
-        if found := _owner(source, name):
-            folder, rank = found
+        if owner := _owner(source, name):
+            folder, rank = owner
             if rank < 0:
                 shared.setdefault(folder, []).append(name)
             else:
                 owned.setdefault((folder, rank), []).append(name)
     raw = {match["folder"] or "" for name in ordered if (match := _RAW.match(name))}
-    raw |= {one.root for one in raw_folders(ordered) if one.files}
+    raw |= {raw_folder.root for raw_folder in raw_folders(ordered) if raw_folder.files}
     for (folder, rank), names in owned.items():
         if _is_capture(source, names, folder in raw):
             yield Place(folder, rank, tuple(sorted([*names, *shared.get(folder, ())])))
@@ -168,8 +168,8 @@ def _is_capture(source: Source, names: Sequence[str], with_raw_data: bool) -> bo
         return True
     if with_raw_data:
         return False
-    others = [name for name in names if not _IDENTITY.fullmatch(PurePosixPath(name).name)]
-    if present(source, [name for name in others if "FRAMEWORK/" not in name]):
+    results = [name for name in names if not _IDENTITY.fullmatch(PurePosixPath(name).name)]
+    if present(source, [name for name in results if "FRAMEWORK/" not in name]):
         return True
     return any(_BEFORE_2_4.search(source.head(name)) for name in names)
 
@@ -265,15 +265,15 @@ def _device(source: Source, place: Place, report: Callable[..., None]) -> Choice
 
 def _offset(source: Source, display: str, names: Sequence[str]) -> int | None:
     """Nanoseconds of the counter at the display file's zero; None if no file states them."""
-    found: list[int | None] = [None]
+    offsets: list[int | None] = [None]
     for name in names:
         base = PurePosixPath(name).name
         with suppress(ClockError):
             if base.startswith("output_timeline_data_"):
-                found.insert(0, _first_operator(source.head(name), source.head(display)))
+                offsets.insert(0, _first_operator(source.head(name), source.head(display)))
             elif base.startswith("min_cycle_counter_"):
-                found.append(to_ns(source.head(name, 64)) * TICK_NS // 1000)
-    return next((offset for offset in found if offset is not None), None)
+                offsets.append(to_ns(source.head(name, 64)) * TICK_NS // 1000)
+    return next((offset for offset in offsets if offset is not None), None)
 
 
 def _first_operator(table: bytes, display: bytes) -> int | None:
@@ -291,13 +291,13 @@ def _first_operator(table: bytes, display: bytes) -> int | None:
 
 def _slices(text: str) -> Iterable[dict[str, Any]]:
     """The complete events at the start of an array."""
-    at = text.find("[") + 1
-    while at:
-        at = text.find("{", at)
-        if at < 0:
+    position = text.find("[") + 1
+    while position:
+        position = text.find("{", position)
+        if position < 0:
             return
         try:
-            event, at = _DECODER.raw_decode(text, at)
+            event, position = _DECODER.raw_decode(text, position)
         except (ValueError, RecursionError):
             return
         yield event
@@ -310,13 +310,13 @@ def with_raw(
     source: Source, captures: Sequence[Capture], ordered: Sequence[str], issues: Issues
 ) -> list[Capture]:
     """The captures with the raw folders next to them, read only where no file was made of them."""
-    found = list(captures)
+    with_raws = list(captures)
     for i, raws in beside(captures, ordered).items():
-        capture, plan = found[i], found[i].detail
+        capture, plan = with_raws[i], with_raws[i].detail
         if any(p.kind in (Kind.DISPLAY, Kind.OPERATORS, Kind.STEPS) for p in plan.parts):
             for raw in raws:
-                place = source.title(raw.root)
-                issues.add("repeated-content", place, "raw data of the same run")
+                title = source.title(raw.root)
+                issues.add("repeated-content", title, "raw data of the same run")
         else:
             windows = []
             for raw in raws:
@@ -327,6 +327,6 @@ def with_raw(
             files = (name for raw in raws for name in raw.files)
             capture = replace(capture, files=(*capture.files, *files), device=raws[0].device)
         names = (name for raw in raws for name in (*raw.files, *raw.known))
-        known = [n for n in dict.fromkeys((*capture.known, *names)) if n not in capture.files]
-        found[i] = replace(capture, known=tuple(known), detail=plan)
-    return found
+        other_files = [n for n in dict.fromkeys((*capture.known, *names)) if n not in capture.files]
+        with_raws[i] = replace(capture, known=tuple(other_files), detail=plan)
+    return with_raws

@@ -63,11 +63,11 @@ def read_records(source: Source, name: str, build: TraceBuilder, offset_ns: int 
     rows = _read(source, name, build)
     _add_memory(build, rows, offset_ns)
     mark, time = rows["mark"], rows["start"]
-    known = (mark >= _START) & (mark <= _INSTANT)
-    build.skip("malformed-record", "start_end", int((~known).sum()))
-    untimed = known & (time <= 0) & (rows["value"] <= 0)
+    is_mark = (mark >= _START) & (mark <= _INSTANT)
+    build.skip("malformed-record", "start_end", int((~is_mark).sum()))
+    untimed = is_mark & (time <= 0) & (rows["value"] <= 0)
     build.skip("bad-time", "", int(untimed.sum()))
-    rows = rows.take(known & (time > 0))
+    rows = rows.take(is_mark & (time > 0))
     if not len(rows):
         return
     rows.columns["start"] = rows["start"] + offset_ns
@@ -79,8 +79,11 @@ def read_records(source: Source, name: str, build: TraceBuilder, offset_ns: int 
     stages = rows.take(begin)
     stages.columns["end"] = finish
 
-    def state(at: NDArray[np.intp]) -> list[bytes]:
-        return [b',"unfinished":true' if one else b"" for one in unfinished[at].tolist()]
+    def state(stage_rows: NDArray[np.intp]) -> list[bytes]:
+        return [
+            b',"unfinished":true' if is_unfinished else b""
+            for is_unfinished in unfinished[stage_rows].tolist()
+        ]
 
     add_rows(build, STAGES, stages, state)
     add_rows(build, INSTANTS, rows.take(rows["mark"] == _INSTANT))
@@ -97,10 +100,10 @@ def read_memory(source: Source, name: str, build: TraceBuilder) -> None:
 
 def _read(source: Source, name: str, build: TraceBuilder) -> TableRows:
     columns = csv_columns(source, name, build.issues, ended=True)
-    known = (*_TEXTS.values(), *_NUMBERS.values(), _TIME)
-    unread = [heading for heading in columns if heading not in known]
+    headings = (*_TEXTS.values(), *_NUMBERS.values(), _TIME)
+    unread = [heading for heading in columns if heading not in headings]
     build.skip("columns-unread", f"{PurePosixPath(name).name}: {', '.join(unread)}", len(unread))
-    missing = [heading for heading in known if heading not in columns]
+    missing = [heading for heading in headings if heading not in columns]
     if missing:
         raise MalformedInputError(build.file, "line 1", f"no column {', '.join(missing)}")
     rows = TableRows({"start": columns[_TIME]}, "", len(columns[_TIME]))
@@ -114,11 +117,11 @@ def _read(source: Source, name: str, build: TraceBuilder) -> TableRows:
 
 def _add_memory(build: TraceBuilder, rows: TableRows, offset_ns: int) -> None:
     """The memory of the processes."""
-    taken = rows.take(rows["value"] > 0)
-    taken.label("process", ("pid",), lambda pid: (f"Process {pid}", {}))
-    timed = taken["start"] > 0
-    taken.columns["start"] = np.where(timed, taken["start"] + offset_ns, -1)
-    add_samples(build, MEMORY, replace(taken, where="memory"))
+    samples = rows.take(rows["value"] > 0)
+    samples.label("process", ("pid",), lambda pid: (f"Process {pid}", {}))
+    timed = samples["start"] > 0
+    samples.columns["start"] = np.where(timed, samples["start"] + offset_ns, -1)
+    add_samples(build, MEMORY, replace(samples, where="memory"))
 
 
 def _paired(build: TraceBuilder, rows: TableRows) -> tuple[NDArray[np.intp], I64, Mask]:
@@ -129,19 +132,21 @@ def _paired(build: TraceBuilder, rows: TableRows) -> tuple[NDArray[np.intp], I64
     marks = np.flatnonzero(rows["mark"] != _INSTANT)
     key = combined_key(*(rows[field][marks] for field in ("event", "stage", "tid", "pid")))
     by_key = np.argsort(key, kind="stable")
-    at, key = marks[by_key], key[by_key]
+    mark_rows, key = marks[by_key], key[by_key]
     # rows of one key are neighbours now, in the order of the file
-    starts = rows["mark"][at] == _START
-    follows = np.append(key[1:] == key[:-1], [False])[: len(at)]  # the next is of the same key
-    after = np.append(at[1:], at[-1:])
-    ended = starts & follows & ~np.append(starts[1:], [False])[: len(at)]
+    starts = rows["mark"][mark_rows] == _START
+    follows = np.append(key[1:] == key[:-1], [False])[
+        : len(mark_rows)
+    ]  # the next is of the same key
+    after = np.append(mark_rows[1:], mark_rows[-1:])
+    ended = starts & follows & ~np.append(starts[1:], [False])[: len(mark_rows)]
     # an end that does not follow a start directly has none
-    orphans = int((~starts & ~np.append([False], ended[:-1])[: len(at)]).sum())
+    orphans = int((~starts & ~np.append([False], ended[:-1])[: len(mark_rows)]).sum())
     build.seen("slice", orphans)
     build.skip("end-without-begin", "", orphans, kind="slice")
     time = rows["start"]
     finish = np.where(follows, time[after], time.max())
-    return at[starts], finish[starts], ~ended[starts]
+    return mark_rows[starts], finish[starts], ~ended[starts]
 
 
 def host_info_lane(lane: Lane) -> Placed:

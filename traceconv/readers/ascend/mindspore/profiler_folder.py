@@ -197,7 +197,7 @@ def read_queue(capture: Capture, build: TraceBuilder, part: Part, shown: ShownRo
     rows.coded("group", [group] * len(rows))
     rows.names["subtype"] = _PARTS
     rows.identity["subtype"] = {part: {"sort": sort} for sort, part in enumerate(_PARTS)}
-    known = np.isin(rows["subtype"], list(_PARTS))
+    is_known = np.isin(rows["subtype"], list(_PARTS))
     for subtype in _PARTS:
         durations = rows.take(sane & (rows["type"] == 0) & (rows["subtype"] == subtype))
         durations.columns["end"] = durations["start"]
@@ -205,7 +205,7 @@ def read_queue(capture: Capture, build: TraceBuilder, part: Part, shown: ShownRo
         durations.label("shown", ("subtype", "step"), lambda name, step: (f"{name} {step}", {}))
         add_rows(build, _DURATIONS, durations)
     add_samples(build, _LENGTHS, rows.take(sane & (rows["type"] == 1)))
-    unknown = sane & ~((rows["type"] == 1) | ((rows["type"] == 0) & known))
+    unknown = sane & ~((rows["type"] == 1) | ((rows["type"] == 0) & is_known))
     build.skip("kind-not-read", "", int(unknown.sum()))
 
 
@@ -220,7 +220,7 @@ def read_operators(capture: Capture, build: TraceBuilder, part: Part, shown: Sho
     name, stream, start, length = _columns(build, columns, headings)
     rows = _timed(start, length)
     rows.columns["stream"] = whole(stream)
-    rows.coded("fullname", [str(one) for one in name.tolist()])
+    rows.coded("fullname", [str(text) for text in name.tolist()])
     rows.label("name", ("fullname",), lambda full: (full.rpartition("/")[2], {}))
     _add(build, _OPERATORS, rows, "fullname", task_named, shown)
 
@@ -234,9 +234,9 @@ def read_ai_cpu(capture: Capture, build: TraceBuilder, part: Part, shown: ShownR
     columns = ruled_columns(capture.source, part.name, build.issues)
     name, begin, end = _columns(build, columns, ("node_type_name", "run_start", "run_end"))
     start, stop = (_parsed([str(v) for v in column.tolist()], "us") for column in (begin, end))
-    given = (start != ABSENT) & (stop != ABSENT)
-    rows = _timed(np.where(given, start, ABSENT), np.where(given, stop - start, ABSENT))
-    rows.coded("name", [str(one) for one in name.tolist()])
+    is_timed = (start != ABSENT) & (stop != ABSENT)
+    rows = _timed(np.where(is_timed, start, ABSENT), np.where(is_timed, stop - start, ABSENT))
+    rows.coded("name", [str(text) for text in name.tolist()])
     _add(build, _AI_CPU, rows, "name", waiting_for_data, shown)
 
 
@@ -247,8 +247,11 @@ def _add(
     """Add operators that ``shown`` lacks; ``named`` classifies those that do not compute."""
     missing = shown.lacks(build, Layer.DEVICE, rows["start"], rows["end"] >= rows["start"])
     rows = rows.take(missing | (rows["end"] < rows["start"]))  # the last are reported as lost
-    known = {code: named(name) for code, name in rows.names[field].items()}
-    op = [one.op if (one := known.get(code)) else OpClass.COMPUTE for code in rows[field].tolist()]
+    class_by_code = {code: named(name) for code, name in rows.names[field].items()}
+    op = [
+        task_class.op if (task_class := class_by_code.get(code)) else OpClass.COMPUTE
+        for code in rows[field].tolist()
+    ]
     rows.columns["class"] = np.array(op, np.int64)
     add_rows(build, layout, rows)
 
@@ -261,8 +264,8 @@ def _timed(start: I64, length: I64) -> TableRows:
 
 
 def _parsed(texts: list[str], unit: str) -> I64:
-    found = times(texts, unit)
-    return np.where(found.present & ~found.bad, found.ns, ABSENT)
+    parsed = times(texts, unit)
+    return np.where(parsed.present & ~parsed.bad, parsed.ns, ABSENT)
 
 
 def read_host_operators(
@@ -274,7 +277,7 @@ def read_host_operators(
     runs: list[tuple[str, str, str, str, str]] = []
     *lines, rest = lines_of(capture.source, part.name)
     build.skip("truncated", f"line {len(lines) + 1}", bool(rest.strip()))
-    for at, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, 1):
         name, _, rest = line.strip().partition(";")
         kind, _, stamps = rest.partition(";")
         for stamp in stamps.split():
@@ -283,7 +286,7 @@ def read_host_operators(
                 runs.append((name, kind, cells[0], cells[1], cells[2]))
             else:
                 build.seen("slice")
-                build.skip("malformed-record", f"line {at}", kind="slice")
+                build.skip("malformed-record", f"line {number}", kind="slice")
     if not runs:
         return
     names, kinds, starts, lengths, threads = map(list, zip(*runs, strict=True))
@@ -349,8 +352,8 @@ def read_folder(capture: Capture, build: TraceBuilder) -> None:
         except MalformedInputError as e:
             failures.append(e)
             build.skip("malformed-record", str(e)[:200])
-    for one in plan.raw:
-        read_beside(build, capture.source, one, capture.clock)
+    for raw_window in plan.raw:
+        read_beside(build, capture.source, raw_window, capture.clock)
     if failures and len(failures) == len(plan.parts):
         raise failures[0]
     if not plan.parts:

@@ -60,8 +60,8 @@ class MindsporeReader:
         from traceconv.readers.ascend.mindspore.files import places, with_raw
 
         ordered = sorted(names)
-        found = [_capture(source, place, issues) for place in places(source, ordered)]
-        return with_tables(with_raw(source, found, ordered, issues), ordered, issues)
+        captures = [_capture(source, place, issues) for place in places(source, ordered)]
+        return with_tables(with_raw(source, captures, ordered, issues), ordered, issues)
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
@@ -74,10 +74,10 @@ def _capture(source: Source, place: Place, issues: Issues) -> Capture:
     from traceconv.readers.ascend.mindspore.files import Plan, choose
 
     parts, clock, offset_ns = choose(source, place, issues)
-    first = parts[0].name if parts else next(n for n in place.names)
-    label = source.title(first)
+    first_name = parts[0].name if parts else next(n for n in place.names)
+    label = source.title(first_name)
     identity = Identity(source, issues)
-    identity.claim(Trust.SUFFIX, place.suffix, PurePosixPath(first).name)
+    identity.claim(Trust.SUFFIX, place.suffix, PurePosixPath(first_name).name)
     for name in place.names:
         identity.profiler_info(name)
     for name in place.names:

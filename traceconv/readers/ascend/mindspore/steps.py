@@ -68,30 +68,32 @@ def link_columns(source: Source, name: str, issues: Issues) -> Columns:
     ``wait_cost(ms)`` of the operator, ``source``, ``destination``, ``transport``, ``time(ms)``,
     ``size(KB)``, ``bandwidth(KB/s)``.
     """
-    found: list[Row] = []
+    rows: list[Row] = []
     doubt = doubts_of(source, name, issues)
     for step, cells in _rows(source, name, issues):
-        place = {"step_num": step, "operator": ""}
-        found += [place | link for link in _links(_object(cells["link_info"], doubt))]
+        row_start = {"step_num": step, "operator": ""}
+        rows += [row_start | link for link in _links(_object(cells["link_info"], doubt))]
         for operator, costs, links in _operators(cells, doubt):
-            place = {"step_num": step, "operator": operator, **costs}
-            found += [place | link for link in _links(links)] or [place]
-    return columns_of(source, name, issues, found)
+            row_start = {"step_num": step, "operator": operator, **costs}
+            rows += [row_start | link for link in _links(links)] or [row_start]
+    return columns_of(source, name, issues, rows)
 
 
 def costs_beside(
     capture: Capture, name: str, issues: Issues
 ) -> dict[tuple[int, str], dict[str, Any]]:
     """Costs in the ``hccl_raw`` of the folder of ``name``, by step and operator: arguments, ms."""
-    found: dict[tuple[int, str], dict[str, Any]] = {}
+    costs_by_step: dict[tuple[int, str], dict[str, Any]] = {}
     folder = name.rpartition("/")[0]
     for other in capture.known:
         if other.rpartition("/")[0] == folder and "hccl_raw_" in other:
             doubt = doubts_of(capture.source, other, issues)
             for step, cells in _rows(capture.source, other, issues):
                 for operator, costs, _ in _operators(cells, doubt) if step.isdecimal() else ():
-                    found[int(step[:18]), operator] = {k: _number(v) for k, v in costs.items()}
-    return found
+                    costs_by_step[int(step[:18]), operator] = {
+                        k: _number(v) for k, v in costs.items()
+                    }
+    return costs_by_step
 
 
 def _number(text: str) -> float | str:
@@ -121,19 +123,19 @@ def _operators(
     cells: Mapping[str, str], doubt: Doubt
 ) -> Iterator[tuple[str, Row, Mapping[str, Any]]]:
     """Operator, costs and links of a step."""
-    for operator, stated in _object(cells["communication_operator_cost"], doubt).items():
-        if len(listed(stated)) >= 3:
-            costs = dict(zip(_COST, map(str, stated[1:3]), strict=True))
-            yield operator, costs, mapping(stated[3]) if len(stated) > 3 else {}
+    for operator, cost_list in _object(cells["communication_operator_cost"], doubt).items():
+        if len(listed(cost_list)) >= 3:
+            costs = dict(zip(_COST, map(str, cost_list[1:3]), strict=True))
+            yield operator, costs, mapping(cost_list[3]) if len(cost_list) > 3 else {}
 
 
 def _links(links: Mapping[str, Any]) -> Iterator[Row]:
     for link, transports in links.items():
         source, _, destination = link.partition("-")
-        for transport, stated in mapping(transports).items():
-            if len(listed(stated)) == 3:
-                place = {"source": source, "destination": destination, "transport": transport}
-                yield place | dict(zip(_LINK, map(str, stated), strict=True))
+        for transport, figures in mapping(transports).items():
+            if len(listed(figures)) == 3:
+                row_start = {"source": source, "destination": destination, "transport": transport}
+                yield row_start | dict(zip(_LINK, map(str, figures), strict=True))
 
 
 # -- the steps ---------------------------------------------------------------------------------
@@ -170,10 +172,10 @@ class ShownRows:
         """Which of ``rows``, by their starts, are not on a layer of the display file. The others
         are reported as repeated-content.
         """
-        seen = self.starts.get(layer)
-        if not seen:
+        shown = self.starts.get(layer)
+        if not shown:
             return rows
-        new: Mask = rows & np.isin(start_ns, np.concatenate(seen), invert=True)
+        new: Mask = rows & np.isin(start_ns, np.concatenate(shown), invert=True)
         build.skip("repeated-content", "", int(np.count_nonzero(rows & ~new)))
         return new
 
@@ -200,8 +202,8 @@ def read_steps(capture: Capture, build: TraceBuilder, part: Part, shown: ShownRo
         if match := _COLLECTIVE.fullmatch(heading):
             name = match[1]
             rows = _between(steps, f"{name}_start_point", f"{name}_end_point")
-            every = np.ones(len(rows), bool)
-            rows = rows.take(shown.lacks(build, Layer.COMM, rows["start"], every))
+            all_rows = np.ones(len(rows), bool)
+            rows = rows.take(shown.lacks(build, Layer.COMM, rows["start"], all_rows))
             rows.coded("name", [name] * len(rows))
             rows.columns["stream"] = np.full(len(rows), int(match[2]))
             numbers = rows["number"]

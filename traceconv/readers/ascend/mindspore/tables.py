@@ -78,8 +78,8 @@ def _pipeline(info: Mapping[str, Any]) -> Iterator[Row]:
         sizes = sizes[~np.isnan(sizes)]
         mean = sum(sizes.tolist()) / len(sizes) if len(sizes) else None
         length = cell(queue.get("length"))
-        [most] = values([length]).tolist()
-        rate = mean / most if mean is not None and most > 0 else None
+        [capacity] = values([length]).tolist()
+        rate = mean / capacity if mean is not None and capacity > 0 else None
         yield {
             "op_id": cell(op.get("op_id")),
             "op_type": cell(op.get("op_type")),
@@ -117,25 +117,25 @@ def _utilization(info: Mapping[str, Any]) -> Iterator[Row]:
         scopes.append(("operator", cell(op.get("op_id")), op.get("metrics")))
     common = {key: cell(info.get(key)) for key in ("cpu_processor_num", "sampling_interval")}
     for scope, op_id, metrics in scopes:
-        series = {key: listed(one) for key, one in mapping(metrics).items()}
+        series = {key: listed(samples) for key, samples in mapping(metrics).items()}
         for i in range(max(map(len, series.values()), default=0)):
             stamp = cell(stamps[i]) if i < len(stamps) else ""
-            own = {"scope": scope, "op_id": op_id, "time_stamp": stamp}
-            yield own | {k: cell(v[i]) for k, v in series.items() if i < len(v)} | common
+            sample = {"scope": scope, "op_id": op_id, "time_stamp": stamp}
+            yield sample | {k: cell(v[i]) for k, v in series.items() if i < len(v)} | common
 
 
 def _transposed(keyed: Mapping[str, Any]) -> Iterator[Row]:
     """One row per operator, one column per key."""
     for i in range(len(listed(keyed.get("op_ids")))):
-        yield {key: cell(one[i]) for key, one in keyed.items() if i < len(listed(one))}
+        yield {key: cell(column[i]) for key, column in keyed.items() if i < len(listed(column))}
 
 
 def _shapes(info: Mapping[str, Any]) -> Iterator[Row]:
     """One row per operator or kernel and step."""
     for side in _SIDES:
-        for ones in mapping(info.get(side)).values():
-            for one in objects(ones):
-                yield {"side": side} | row(one, {"dur": "dur(us)"})
+        for entries in mapping(info.get(side)).values():
+            for entry in objects(entries):
+                yield {"side": side} | row(entry, {"dur": "dur(us)"})
 
 
 def _shape_types(info: Mapping[str, Any]) -> Iterator[Row]:
@@ -144,8 +144,8 @@ def _shape_types(info: Mapping[str, Any]) -> Iterator[Row]:
     for side in _SIDES:
         for step, kinds in mapping(info.get(f"{side}_type")).items():
             for kind, cells in mapping(kinds).items():
-                stated = zip(headings, map(cell, listed(cells)), strict=False)
-                yield {"side": side, "step": step, "type": kind, **dict(stated)}
+                figures = zip(headings, map(cell, listed(cells)), strict=False)
+                yield {"side": side, "step": step, "type": kind, **dict(figures)}
 
 
 def _scopes(info: Mapping[str, Any]) -> Iterator[Row]:
@@ -172,7 +172,7 @@ def _summary_table(source: Source, name: str, issues: Issues) -> Columns:
     """``minddata_pipeline_summary`` as CSV: each line is a key and its values."""
     columns = csv_columns(source, name, issues)
     lines = [list(columns), *zip(*(c.tolist() for c in columns.values()), strict=True)]
-    keyed = {str(line[0]): [cell(one) for one in line[1:]] for line in lines if line}
+    keyed = {str(line[0]): [cell(text) for text in line[1:]] for line in lines if line}
     return columns_of(source, name, issues, _transposed(keyed))
 
 

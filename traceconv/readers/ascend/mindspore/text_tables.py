@@ -63,17 +63,19 @@ def ruled_columns(source: Source, name: str, issues: Issues, number: int = 0) ->
     names = list(dict.fromkeys(tuple(headings) for headings, _, _ in blocks))
     if number >= len(names):
         return {}
-    headings, first, body = [b for b in blocks if tuple(b[0]) == names[number]][-1]
-    headings = [f"{one}(ms)" if one == "avg_execution_time" else one for one in headings]
+    headings, begin, body = [b for b in blocks if tuple(b[0]) == names[number]][-1]
+    headings = [
+        f"{heading}(ms)" if heading == "avg_execution_time" else heading for heading in headings
+    ]
     cut = bool(body) and lines[-1].strip() == body[-1] and not _SUMS.match(body[-1])
     body = body[:-1] if cut else body
     rows: list[Row] = []
-    for at, line in enumerate(body, first):
+    for number_of_line, line in enumerate(body, begin):
         cells = line.split()
         if len(cells) == len(headings) and not _SUMS.match(line):
             rows.append(dict(zip(headings, cells, strict=True)))
         elif not _SUMS.match(line):
-            doubt("malformed-record", f"line {at}", 1)
+            doubt("malformed-record", f"line {number_of_line}", 1)
     if cut:
         doubt("truncated", f"line {len(lines)}", 1)
     return table(rows, doubt)
@@ -84,16 +86,16 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[str]]]:
     rules = [i for i, line in enumerate(lines) if i and _RULE.fullmatch(line.rstrip())]
     if not rules and not re.search(r"\d", lines[0]):
         yield lines[0].split(), 2, _body(lines[1:])
-    for at in rules:
-        starts = [match.start() for match in re.finditer(r"-+", lines[at])]
+    for rule in rules:
+        starts = [match.start() for match in re.finditer(r"-+", lines[rule])]
         ends = [*starts[1:], None]
-        headings = [lines[at - 1][a:b].strip() for a, b in zip(starts, ends, strict=True)]
-        body = _body(lines[at + 1 :])
-        words = lines[at - 1].split()
+        headings = [lines[rule - 1][a:b].strip() for a, b in zip(starts, ends, strict=True)]
+        body = _body(lines[rule + 1 :])
+        words = lines[rule - 1].split()
         # headings may be set closer than the rule below them, as rows are
         if len(words) == len(headings) or (body and len(words) == len(body[0].split())):
             headings = words
-        yield headings, at + 2, body
+        yield headings, rule + 2, body
 
 
 def _body(lines: Sequence[str]) -> list[str]:
@@ -121,12 +123,12 @@ def spaced_columns(
     rows: list[Row] = []
     lines = lines_of(source, name)
     unended = bool(lines[-1].strip())
-    for at, line in enumerate(lines[:-1] if ended else lines, 1):
+    for line_number, line in enumerate(lines[:-1] if ended else lines, 1):
         cells = line.split()
         if len(cells) == len(headings):
             rows.append(dict(zip(headings, cells, strict=True)))
         elif cells:
-            doubt("malformed-record", f"line {at}", 1)
+            doubt("malformed-record", f"line {line_number}", 1)
     if unended:
         doubt("truncated" if ended else "unended-line", f"line {len(lines)}", 1)
     return table(rows, doubt)

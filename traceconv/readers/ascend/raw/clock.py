@@ -76,8 +76,8 @@ class Counter:
         low, high = max(self.tick - reach, 0), min(self.tick + reach, 2**63 - 1)
         usable = (ticks >= low) & (ticks <= high)
         # whole periods and the rest are multiplied apart: exact, and no product overflows
-        whole, rest = np.divmod(np.where(usable, ticks, self.tick) - self.tick, least)
-        ns: I64 = whole * past + (rest * past + least // 2) // least + self.at_ns
+        periods, remainder = np.divmod(np.where(usable, ticks, self.tick) - self.tick, least)
+        ns: I64 = periods * past + (remainder * past + least // 2) // least + self.at_ns
         return np.where(usable & (ns >= 0), ns, -1)
 
 
@@ -182,7 +182,7 @@ def _clock(host: _Side, device: _Side) -> Clock:
     host_counter = _host_counter(host, (offsets or [0])[0])
     device_counter = _device_counter(host, device, (offsets or [0])[-1])
     doubts = [host_counter.doubt] if host_counter.doubt else []
-    if _stated_mhz(device) is None:
+    if _counter_mhz(device) is None:
         doubts.append(f"no frequency of the device's counter: taken as {MHZ} MHz")
     if device_counter.tick is None:
         doubts.append("no anchor of the device's counter: its times count from its first record")
@@ -201,14 +201,14 @@ def _host_counter(host: _Side, offset: int) -> Counter:
     if host.cpu_mhz is None:  # stamps are nanoseconds of the monotonic clock
         doubt = "info.json cannot be read: stamps were taken for ns" if host.unread else ""
         return Counter(Fraction(1), 0, offset, doubt)
-    found = _anchored(1000 / host.cpu_mhz, host.host_log.get("cntvct"), host.began_ns, offset)
-    if found.tick is None:
-        found.doubt = "no anchor of the host's counter: its times count from its first record"
-    return found
+    counter = _anchored(1000 / host.cpu_mhz, host.host_log.get("cntvct"), host.began_ns, offset)
+    if counter.tick is None:
+        counter.doubt = "no anchor of the host's counter: its times count from its first record"
+    return counter
 
 
 def _device_counter(host: _Side, device: _Side, offset: int) -> Counter:
-    tick_ns = 1000 / (_stated_mhz(device) or MHZ)
+    tick_ns = 1000 / (_counter_mhz(device) or MHZ)
     ticks = device.device_log.get("cntvct")
     began = device.began_ns if device.began_ns is not None else host.began_ns
     later = device.host_log.get("cntvct_diff", 0)
@@ -218,7 +218,7 @@ def _device_counter(host: _Side, device: _Side, offset: int) -> Counter:
     return _anchored(tick_ns, ticks, began, offset)
 
 
-def _stated_mhz(device: _Side) -> Fraction | None:
+def _counter_mhz(device: _Side) -> Fraction | None:
     """How fast the counter of a device runs, by its own file."""
     return _frequency(first_object(device.info.get("DeviceInfo")).get("hwts_frequency"))
 
@@ -235,11 +235,11 @@ def _anchored(tick_ns: Fraction, tick: int | None, began: int | None, offset: in
 
 
 def _side(identity: Identity, files: Mapping[str, str]) -> _Side:
-    def parsed(what: str) -> Mapping[str, Any]:
-        return identity.read_json(files[what]) if what in files else {}
+    def parsed(base: str) -> Mapping[str, Any]:
+        return identity.read_json(files[base]) if base in files else {}
 
-    def logged(what: str) -> Mapping[str, int]:
-        return _log(identity, files[what]) if what in files else {}
+    def logged(base: str) -> Mapping[str, int]:
+        return _log(identity, files[base]) if base in files else {}
 
     info = parsed("info.json")
     return _Side(
@@ -247,7 +247,7 @@ def _side(identity: Identity, files: Mapping[str, str]) -> _Side:
         parsed("start_info"),
         logged("host_start.log"),
         logged("dev_start.log"),
-        tuple(name for what, name in files.items() if what != "info.json"),
+        tuple(name for base, name in files.items() if base != "info.json"),
         "info.json" in files and not info,
     )
 
@@ -259,17 +259,17 @@ def _log(identity: Identity, name: str) -> dict[str, int]:
     except SourceError as e:
         identity.issues.add("malformed-record", identity.source.title(name), str(e)[:120])
         return {}
-    found = {key.decode(): int(digits) for key, digits in _PAIR.findall(text)}
-    last = next(reversed(found), "")
-    if not text.endswith(b"\n") and last != "cntvct_diff":  # that one is never followed by more
-        identity.issues.add("unended-line", identity.source.title(name), f"key {last!r}")
-    return {key: value for key, value in found.items() if value < _LONGEST_NS}
+    numbers = {key.decode(): int(digits) for key, digits in _PAIR.findall(text)}
+    last_key = next(reversed(numbers), "")
+    if not text.endswith(b"\n") and last_key != "cntvct_diff":  # that one is never followed by more
+        identity.issues.add("unended-line", identity.source.title(name), f"key {last_key!r}")
+    return {key: value for key, value in numbers.items() if value < _LONGEST_NS}
 
 
 def first_object(entries: object) -> Mapping[str, Any]:
     """The first object of a list; ``{}`` without one."""
-    first = entries[0] if isinstance(entries, list) and entries else None
-    return first if isinstance(first, dict) else {}
+    entry = entries[0] if isinstance(entries, list) and entries else None
+    return entry if isinstance(entry, dict) else {}
 
 
 def _number(value: object) -> int | None:

@@ -73,14 +73,14 @@ def samples(group: str, name: str, unit: str, ticks: I64, value: F64) -> TableRo
 
 def plausible_frequency(rows: Records) -> NDArray[np.bool_]:
     """A record holds some changes, and no more than there is room for."""
-    found: NDArray[np.bool_] = (rows["count"] > 0) & (rows["count"] <= _CHANGES)
-    return found
+    is_plausible: NDArray[np.bool_] = (rows["count"] > 0) & (rows["count"] <= _CHANGES)
+    return is_plausible
 
 
 def plausible_memory(rows: Records) -> NDArray[np.bool_]:
     """Which records are about a known kind of owner."""
-    found: NDArray[np.bool_] = rows["owner"] < len(_OWNERS)
-    return found
+    is_plausible: NDArray[np.bool_] = rows["owner"] < len(_OWNERS)
+    return is_plausible
 
 
 def frequency(rows: Records) -> list[TableRows]:
@@ -94,14 +94,14 @@ def frequency(rows: Records) -> list[TableRows]:
 
 def memory(rows: Records) -> list[TableRows]:
     """The memory of a device in use, by the application and in all."""
-    found = []
+    series = []
     for number, owner in enumerate(_OWNERS):
-        of = rows[rows["owner"] == number]
-        time = of["time"].astype(np.int64)
+        own_rows = rows[rows["owner"] == number]
+        time = own_rows["time"].astype(np.int64)
         for kind in ("ddr", "hbm"):
-            used = of[kind].astype(np.float64) / 1024
-            found.append(samples("NPU MEM", f"{owner}/{kind.upper()}", "KB", time, used))
-    return found
+            used = own_rows[kind].astype(np.float64) / 1024
+            series.append(samples("NPU MEM", f"{owner}/{kind.upper()}", "KB", time, used))
+    return series
 
 
 def put_samples(build: TraceBuilder, rows: TableRows, clock: Clock) -> None:
@@ -204,12 +204,12 @@ class Device:
 
     def first_tick(self, tick_ns: Fraction) -> int | None:
         """The earliest of all ticks, of that length."""
-        every = [t.start for t in self.tasks] + [rows["start"] for rows in self.samples]
-        every += [marks.time for marks in (self.old, self.new) if marks is not None]
-        every += [self.ai_cpu.first] if self.ai_cpu is not None else []
-        every += [self.data_queue.ticks(tick_ns)] if self.data_queue is not None else []
-        first = [int(ticks.min()) for ticks in every if len(ticks)]
-        return min(first) if first else None
+        ticks_by_file = [t.start for t in self.tasks] + [rows["start"] for rows in self.samples]
+        ticks_by_file += [marks.time for marks in (self.old, self.new) if marks is not None]
+        ticks_by_file += [self.ai_cpu.first] if self.ai_cpu is not None else []
+        ticks_by_file += [self.data_queue.ticks(tick_ns)] if self.data_queue is not None else []
+        earliest = [int(ticks.min()) for ticks in ticks_by_file if len(ticks)]
+        return min(earliest) if earliest else None
 
 
 def read_raw(build: TraceBuilder, source: Source, raw: Raw, clock: Clock, chip: str) -> None:
@@ -224,12 +224,12 @@ def read_raw(build: TraceBuilder, source: Source, raw: Raw, clock: Clock, chip: 
             build.file = source.title(name)
             build.skip("kind-not-read", "a whole file")
     build.file = source.title(raw.root) if raw.root else source.label
-    first = device.first_tick(clock.device.tick_ns)
-    if first is not None:
-        clock.begin(first)
+    first_tick = device.first_tick(clock.device.tick_ns)
+    if first_tick is not None:
+        clock.begin(first_tick)
         for doubt in clock.doubts:
             build.skip("clock-assumed", doubt)
-    _put_tasks(build, source, raw, device, clock, chip in CHIPS_6)
+    _put_launched_tasks(build, source, raw, device, clock, chip in CHIPS_6)
     if device.old is not None:
         build.file = source.title(raw.slices["steps"][0])
         steps.put_old(build, device.old, clock, device.points)
@@ -239,22 +239,22 @@ def read_raw(build: TraceBuilder, source: Source, raw: Raw, clock: Clock, chip: 
     for series in device.samples:
         put_samples(build, series, clock)
     if device.data_queue is not None:
-        _put_queue(build, device.data_queue, clock)
+        _put_data_queue(build, device.data_queue, clock)
     if device.ai_cpu is not None:
         texts.put_ai_cpu(build, device.ai_cpu, clock)
     read_framework(build, source, raw.framework, clock)
 
 
-def _put_queue(build: TraceBuilder, found: texts.DataQueue, clock: Clock) -> None:
+def _put_data_queue(build: TraceBuilder, data_queue: texts.DataQueue, clock: Clock) -> None:
     """How full the queues of data are, as counters and as the profiler's own table."""
-    ticks = found.ticks(clock.device.tick_ns)
-    for name in dict.fromkeys(found.queue):
-        of = np.array([one == name for one in found.queue], bool)
-        size = found.size[of].astype(np.float64)
-        put_samples(build, samples("Data Queue", name, "", ticks[of], size), clock)
+    ticks = data_queue.ticks(clock.device.tick_ns)
+    for name in dict.fromkeys(data_queue.queue):
+        of_queue = np.array([queue_name == name for queue_name in data_queue.queue], bool)
+        size = data_queue.size[of_queue].astype(np.float64)
+        put_samples(build, samples("Data Queue", name, "", ticks[of_queue], size), clock)
     if len(ticks):
         time = clock.device_ns(ticks)
-        build.side_table("dp", build.file, lambda: found.side_table(time))
+        build.side_table("dp", build.file, lambda: data_queue.side_table(time))
 
 
 # -- decoding -----------------------------------------------------------------------------
@@ -263,41 +263,41 @@ def _put_queue(build: TraceBuilder, found: texts.DataQueue, clock: Clock) -> Non
 def decoded(build: TraceBuilder, source: Source, raw: Raw, chip_6: bool) -> Device:
     """The files of a device as columns."""
     read = _Files(build, source, raw)
-    found = Device()
+    device = Device()
     if "steps" in raw.slices:
-        found.old = steps.old_markers(read.records("steps", steps.OLD, steps.plausible_old))
+        device.old = steps.old_markers(read.records("steps", steps.OLD, steps.plausible_old))
     if "track" in raw.slices:
         rows = read.records("track", logs.TRACK, logs.plausible)
-        found.new, found.flips = logs.markers(rows, chip_6), logs.flips(rows)
-        found.tasks.append(logs.tasks(rows, build))
+        device.new, device.flips = logs.markers(rows, chip_6), logs.flips(rows)
+        device.tasks.append(logs.tasks(rows, build))
     if "hwts" in raw.slices:
-        found.tasks.append(logs.hwts_tasks(read.records("hwts", logs.HWTS, logs.marked), build))
+        device.tasks.append(logs.hwts_tasks(read.records("hwts", logs.HWTS, logs.marked), build))
     if "stars" in raw.slices:
         layout = logs.STARS_6 if chip_6 else logs.STARS
         expanded = any("compact.expand_stream_spec" in name for name in raw.host)
         rows = read.records("stars", layout, logs.marked)
-        found.tasks.append(logs.stars_tasks(rows, expanded, build))
+        device.tasks.append(logs.stars_tasks(rows, expanded, build))
     if "frequency" in raw.slices:
         rows = read.records("frequency", FREQUENCY, plausible_frequency)
-        found.samples += frequency(rows)
+        device.samples += frequency(rows)
     if "memory" in raw.slices:
         rows = read.records("memory", MEMORY, plausible_memory)
-        found.samples += memory(rows)
-    _decode_texts(read, found)
-    return found
+        device.samples += memory(rows)
+    _decode_texts(read, device)
+    return device
 
 
-def _decode_texts(read: _Files, found: Device) -> None:
-    found.operators = texts.operators(read.text("tasks"), read.text("graph"))
-    found.points = texts.points(read.text("points"))
+def _decode_texts(read: _Files, device: Device) -> None:
+    device.operators = texts.operators(read.text("tasks"), read.text("graph"))
+    device.points = texts.points(read.text("points"))
     log = read.text("ai_cpu", texts.SENTENCE_END)
     if log:
-        found.ai_cpu = texts.ai_cpu(log)
-        read.build.side_table(_AI_CPU, read.build.file, found.ai_cpu.side_table)
+        device.ai_cpu = texts.ai_cpu(log)
+        read.build.side_table(_AI_CPU, read.build.file, device.ai_cpu.side_table)
     log = read.text("data_queue", texts.SENTENCE_END)
     if log:
-        found.data_queue = texts.data_queue(log)
-        read.build.skip("kind-not-read", "sentences of another form", found.data_queue.unread)
+        device.data_queue = texts.data_queue(log)
+        read.build.skip("kind-not-read", "sentences of another form", device.data_queue.unread)
 
 
 @dataclass(frozen=True)
@@ -319,13 +319,13 @@ class _Files:
         text = bytes(self._bytes(kind)).decode("utf-8", "replace")
         if end == texts.SENTENCE_END and end not in text:
             text = texts.ended(text)
-        whole, ended, rest = text.rpartition(end)
+        complete, ended, remainder = text.rpartition(end)
         self.build.skip(
             "truncated",
             "the last line" if end == "\n" else "the last sentence",
-            int(bool(rest.strip())),
+            int(bool(remainder.strip())),
         )
-        return whole + ended
+        return complete + ended
 
     def _bytes(self, kind: str) -> Blob:
         names = self.raw.slices[kind]
@@ -339,14 +339,14 @@ class _Files:
 # -- putting in place ---------------------------------------------------------------------
 
 
-def _put_tasks(
+def _put_launched_tasks(
     build: TraceBuilder, source: Source, raw: Raw, device: Device, clock: Clock, chip_6: bool,
 ) -> None:  # fmt: skip
     """The host's side, then the tasks it launched."""
     host = read_host(build, source, raw.host, clock) if raw.host else None
     if host is not None:
-        mine = host["device"] == raw.device
-        host = host.take(mine) if mine.any() else None
+        is_own = host["device"] == raw.device
+        host = host.take(is_own) if is_own.any() else None
     build.file = source.title(raw.root) if raw.root else source.label
     tasks = _without_repeats(logs.joined(device.tasks), build)
     start_ns, end_ns = _times(tasks, clock, build)
@@ -362,9 +362,9 @@ def _put_tasks(
 
 def _without_repeats(tasks: Tasks, build: TraceBuilder) -> Tasks:
     """The scheduler's own records are left out for tasks that another log has, too."""
-    own = tasks.kind >= logs.TS_MEMCPY
+    of_scheduler = tasks.kind >= logs.TS_MEMCPY
     key = combined_key(tasks.stream, tasks.task)
-    repeated = own & np.isin(key, key[~own])
+    repeated = of_scheduler & np.isin(key, key[~of_scheduler])
     count = int(repeated.sum())
     build.seen("slice", count)
     build.skip("repeated-content", "tasks in two logs", count, "slice")
@@ -379,9 +379,9 @@ def _times(tasks: Tasks, clock: Clock, build: TraceBuilder) -> tuple[I64, I64]:
     """
     start, end = clock.device_ns(tasks.start), clock.device_ns(np.maximum(tasks.end, 0))
     open_ = tasks.end < 0
-    last = int(max(start.max(initial=0), end[~open_].max(initial=0)))
+    last_end = int(max(start.max(initial=0), end[~open_].max(initial=0)))
     running = open_ & _last_of_streams(tasks)
-    end = np.where(open_, np.where(running, last, start), end)
+    end = np.where(open_, np.where(running, last_end, start), end)
     build.skip("unfinished-slice", "the last tasks of their streams", int(running.sum()))
     build.skip("missing-duration", "tasks whose end is missing", int((open_ & ~running).sum()))
     return start, end
@@ -393,9 +393,9 @@ def _last_of_streams(tasks: Tasks) -> NDArray[np.bool_]:
     order = np.lexsort((tasks.start, done, tasks.stream))
     stream = tasks.stream[order]
     # in the order of streams, a task before a change of stream is the last one
-    last = np.zeros(len(tasks), bool)
-    last[order[np.flatnonzero(np.diff(stream, append=-2) != 0)]] = True
-    return last & (tasks.stream >= 0)
+    is_last = np.zeros(len(tasks), bool)
+    is_last[order[np.flatnonzero(np.diff(stream, append=-2) != 0)]] = True
+    return is_last & (tasks.stream >= 0)
 
 
 def read_window(build: TraceBuilder, source: Source, window: Window) -> None:
@@ -405,9 +405,11 @@ def read_window(build: TraceBuilder, source: Source, window: Window) -> None:
 
 def read_beside(build: TraceBuilder, source: Source, window: Window, clock: Anchor | None) -> None:
     """Read a folder next to events of another clock: without a common one, both begin together."""
-    own, span = window.clock.fresh(), build.span()
-    apart = clock is None or clock.domain is not own.domain or own.domain is Domain.RELATIVE
+    own_clock, span = window.clock.fresh(), build.span()
+    apart = (
+        clock is None or clock.domain is not own_clock.domain or own_clock.domain is Domain.RELATIVE
+    )
     if apart and span is not None:
-        own.device = replace(own.device, tick=None, at_ns=span[0])
-        own.doubts = ("no clock in common: the device's first record was put at the start",)
-    read_raw(build, source, window.raw, own, window.chip)
+        own_clock.device = replace(own_clock.device, tick=None, at_ns=span[0])
+        own_clock.doubts = ("no clock in common: the device's first record was put at the start",)
+    read_raw(build, source, window.raw, own_clock, window.chip)

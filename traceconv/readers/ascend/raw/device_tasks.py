@@ -77,10 +77,10 @@ def operators(tasks: str, graph: str) -> Operators:
 
     A task's logical stream is stated, too, but the device logs another number.
     """
-    found = _TASK.findall(tasks)
+    descriptions = _TASK.findall(tasks)
     kinds = dict(_OPERATOR.findall(graph))
-    names = {int(task): name for name, _, task, _ in found}
-    return Operators(names, kinds, {int(task): int(blocks) for _, blocks, task, _ in found})
+    names = {int(task): name for name, _, task, _ in descriptions}
+    return Operators(names, kinds, {int(task): int(blocks) for _, blocks, task, _ in descriptions})
 
 
 def points(text: str) -> dict[int, str]:
@@ -172,9 +172,11 @@ class DataQueue:
 
     def ticks(self, tick_ns: Fraction) -> I64:
         """The counter's ticks."""
-        whole, rest = np.divmod(self.us * 1000, tick_ns.numerator)
-        found: I64 = whole * tick_ns.denominator + rest * tick_ns.denominator // tick_ns.numerator
-        return found
+        periods, remainder = np.divmod(self.us * 1000, tick_ns.numerator)
+        counter_ticks: I64 = (
+            periods * tick_ns.denominator + remainder * tick_ns.denominator // tick_ns.numerator
+        )
+        return counter_ticks
 
     def side_table(self, time_ns: I64) -> Columns:
         """The columns of the profiler's own table of it (``dp``).
@@ -193,7 +195,9 @@ class DataQueue:
 
 def data_queue(text: str) -> DataQueue:
     """The sentences of a log of the data queue, each with ``SENTENCE_END``."""
-    matches = [_QUEUED.search(one) for one in text.split(SENTENCE_END) if one.strip()]
+    matches = [
+        _QUEUED.search(sentence) for sentence in text.split(SENTENCE_END) if sentence.strip()
+    ]
     rows = [match.groups() for match in matches if match]
     us, action, queue, source, index, size = zip(*rows, strict=True) if rows else [()] * 6
     return DataQueue(
@@ -227,15 +231,15 @@ COLLECTIVES = structs.replace(
 )  # fmt: skip
 
 
-def put_ai_cpu(build: TraceBuilder, found: AiCpu, clock: Clock) -> None:
+def put_ai_cpu(build: TraceBuilder, runs: AiCpu, clock: Clock) -> None:
     """Add the runs of the AI CPU on their own track; the tasks of streams are what computes."""
     columns = {
-        "start": clock.device_ns(found.first), "end": clock.device_ns(found.last),
-        "Thread Id": found.thread, "Dispatch Time(us)": found.dispatch,
-        "Total Time(us)": found.total,
+        "start": clock.device_ns(runs.first), "end": clock.device_ns(runs.last),
+        "Thread Id": runs.thread, "Dispatch Time(us)": runs.dispatch,
+        "Total Time(us)": runs.total,
     }  # fmt: skip
-    rows = TableRows(columns, "", len(found.node))
-    rows.coded("shown", [node or "AI CPU task" for node in found.node])
+    rows = TableRows(columns, "", len(runs.node))
+    rows.coded("shown", [node or "AI CPU task" for node in runs.node])
     add_rows(build, AI_CPU, rows)
 
 
@@ -249,13 +253,13 @@ def wraps(tasks: Tasks, flips: Flips) -> I64:
     """
     # one numbering of streams for both, so that their keys can be compared
     key = combined_key(np.concatenate((flips.stream, tasks.stream)))
-    known, asked = key[: len(flips.stream)], key[len(flips.stream) :]
-    at = latest(known, flips.time, asked, tasks.start)
-    if not len(known):
-        return at
-    found = flips.number[at]
-    before = (at >= 0) & (flips.time[at] > tasks.start)  # ahead of the first wrap
-    return np.where(at >= 0, np.where(before, found - 1, found), -1)
+    flip_keys, task_keys = key[: len(flips.stream)], key[len(flips.stream) :]
+    last_flip = latest(flip_keys, flips.time, task_keys, tasks.start)
+    if not len(flip_keys):
+        return last_flip
+    n_wraps = flips.number[last_flip]
+    before = (last_flip >= 0) & (flips.time[last_flip] > tasks.start)  # ahead of the first wrap
+    return np.where(last_flip >= 0, np.where(before, n_wraps - 1, n_wraps), -1)
 
 
 def launches(tasks: Tasks, start_ns: I64, batch: I64, host: TableRows, chip_6: bool) -> I64:
@@ -268,17 +272,20 @@ def launches(tasks: Tasks, start_ns: I64, batch: I64, host: TableRows, chip_6: b
     until = start_ns + _SKEW_NS
     number = host["batch"] << 16 | host["task"] if chip_6 else host["task"]
     stream = np.zeros_like(host["stream"]) if chip_6 else host["stream"]
-    asked = np.where(tasks.stream < 0, 0, tasks.stream)
-    whole = np.full(len(tasks), NO_CONTEXT, np.int64)
-    found = np.full(len(tasks), -1, np.int64)
+    task_streams = np.where(tasks.stream < 0, 0, tasks.stream)
+    no_context = np.full(len(tasks), NO_CONTEXT, np.int64)
+    launch_rows = np.full(len(tasks), -1, np.int64)
     # from the least to the most certain: what agrees in more columns replaces what was found
-    for context in (whole, tasks.context):  # for a subtask there may be a record of its task only
-        pairs = [(stream, asked), (number, tasks.task), (host["context"], context)]
+    for context in (
+        no_context,
+        tasks.context,
+    ):  # for a subtask there may be a record of its task only
+        pairs = [(stream, task_streams), (number, tasks.task), (host["context"], context)]
         for keys in (pairs, [*pairs, (host["batch"], batch)]):
             key = combined_key(*(np.concatenate(pair) for pair in keys))
-            at = latest(key[: len(host)], host["start"], key[len(host) :], until)
-            found = np.where(at >= 0, at, found)
-    return found
+            row = latest(key[: len(host)], host["start"], key[len(host) :], until)
+            launch_rows = np.where(row >= 0, row, launch_rows)
+    return launch_rows
 
 
 # -- what tasks are -----------------------------------------------------------------------
@@ -315,20 +322,20 @@ def described(
         for field, column in host.columns.items():
             rows.columns.setdefault(field, picked(column, launch))
         rows.names |= host.names
-    own = tasks.stream
-    rows.columns["Physic Stream Id"] = np.where(own >= 0, own, rows["stream"])
+    task_stream = tasks.stream
+    rows.columns["Physic Stream Id"] = np.where(task_stream >= 0, task_stream, rows["stream"])
     rows.columns["class"] = _classes(rows, launch, host, bool(operators.name))
     rows.columns["is part"] = (rows["class"] == OpClass.COMM_TASK).astype(np.int64)
 
-    def first(*texts: str) -> tuple[str, Mapping[str, Any]]:
+    def first_text(*texts: str) -> tuple[str, Mapping[str, Any]]:
         return next((text for text in texts if text), ""), {}
 
-    rows.label("operator", ("name", "in text"), first)
-    rows.label("kind", ("kind", "own kind"), first)
-    rows.label("Task Type", ("unit", "kind"), first)
+    rows.label("operator", ("name", "in text"), first_text)
+    rows.label("kind", ("kind", "own kind"), first_text)
+    rows.label("Task Type", ("unit", "kind"), first_text)
     rows.label(
         "shown", ("is part", "part", "operator", "kind"),
-        lambda is_part, part, operator, kind: first(part if is_part else operator, kind),
+        lambda is_part, part, operator, kind: first_text(part if is_part else operator, kind),
     )  # fmt: skip
     return rows
 
@@ -338,8 +345,8 @@ def _classes(rows: TableRows, launch: I64, host: TableRows | None, informed: boo
     table = UNNAMED if informed else OPERATORS
     kinds, codes = np.unique(rows["own kind"], return_inverse=True)
     names = rows.names["own kind"]
-    found = [table.get(names[kind], OpClass.UNCLASSIFIED) for kind in kinds.tolist()]
-    op = np.array(found, np.int64)[codes]
+    class_of_kind = [table.get(names[kind], OpClass.UNCLASSIFIED) for kind in kinds.tolist()]
+    op = np.array(class_of_kind, np.int64)[codes]
     op = np.where(rows["in text"] >= 0, int(OpClass.COMPUTE), op)
     return op if host is None else np.where(launch >= 0, rows["class"], op)
 
@@ -356,20 +363,23 @@ def put_tasks(build: TraceBuilder, rows: TableRows, launch: I64) -> None:
     event = add_rows(build, TASKS, rows, graph=_graph(rows))
     if "row" not in rows.columns:
         return
-    part = rows["is part"] > 0
+    is_part = rows["is part"] > 0
     launched = np.isin(rows["class"], (OpClass.COMPUTE, OpClass.COPY))
     _add_flows(build, rows["row"], event, launched)
-    if not part.any():
+    if not is_part.any():
         return
-    parts, launch = rows.take(part), launch[part]
+    parts, launch = rows.take(is_part), launch[is_part]
     # groups without a readable name are numbered in the order of their first part
     ordered = parts["group"][np.argsort(parts["start"], kind="stable")]
     names = parts.names["group"]
-    groups = {names[i]: one for i, one in communicators(ordered, names).items()}
+    groups = {names[i]: communicator for i, communicator in communicators(ordered, names).items()}
 
     def heading(group: str) -> tuple[str, Mapping[str, Any]]:
-        of = groups.get(group, Communicator())
-        return of.title, {"communicator": of.name, "communicator_index": of.index}
+        communicator_facts = groups.get(group, Communicator())
+        return communicator_facts.title, {
+            "communicator": communicator_facts.name,
+            "communicator_index": communicator_facts.index,
+        }
 
     def lane(group: str) -> tuple[str, Mapping[str, Any]]:
         return f"{groups.get(group, Communicator()).title} Communication".strip(), {}
@@ -378,11 +388,13 @@ def put_tasks(build: TraceBuilder, rows: TableRows, launch: I64) -> None:
     parts.label("lane", ("group",), lane)
     planes = parts.take(parts["plane"] >= 0)
     add_rows(build, PARTS, planes, graph=_graph(planes))
-    known = ((parts["group"] >= 0) | (parts["part"] >= 0)) & (parts["operator"] >= 0)
-    named = np.array([bool(name) for name in parts.texts("operator")], bool)
-    whole = whole_operations(parts.take(known & named), launch[known & named])
-    event = add_rows(build, COLLECTIVES, whole, graph=_graph(whole))
-    _add_flows(build, whole["row"], event, np.ones(len(whole), bool))
+    is_operation = ((parts["group"] >= 0) | (parts["part"] >= 0)) & (parts["operator"] >= 0)
+    has_name = np.array([bool(name) for name in parts.texts("operator")], bool)
+    operations = whole_operations(
+        parts.take(is_operation & has_name), launch[is_operation & has_name]
+    )
+    event = add_rows(build, COLLECTIVES, operations, graph=_graph(operations))
+    _add_flows(build, operations["row"], event, np.ones(len(operations), bool))
 
 
 def _graph(rows: TableRows) -> I32:
@@ -411,11 +423,11 @@ def whole_operations(parts: TableRows, launch: I64) -> TableRows:
     run[order] = nth  # the run of its launch that a part belongs to
     key = combined_key(parts["group"], parts["operator"], parts["row"], run)
     keys, codes = np.unique(key, return_inverse=True)
-    last = np.zeros(len(keys), np.int64)
-    np.maximum.at(last, codes, end)
+    last_end = np.zeros(len(keys), np.int64)
+    np.maximum.at(last_end, codes, end)
     # the earliest part gives the collective: its name, group and graph
     by_start = np.lexsort((start, codes))
-    first = by_start[np.searchsorted(codes[by_start], np.arange(len(keys)))]
-    whole = parts.take(first)
-    whole.columns["end"] = last
-    return whole
+    earliest = by_start[np.searchsorted(codes[by_start], np.arange(len(keys)))]
+    operations = parts.take(earliest)
+    operations.columns["end"] = last_end
+    return operations

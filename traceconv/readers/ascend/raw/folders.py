@@ -94,11 +94,11 @@ def kind_of(name: str) -> tuple[str, int] | None:
     if not match:
         return None
     for kind, pattern in _KIND.items():
-        if named := pattern.fullmatch(match["stem"]):
-            return kind, int(named[1])
+        if device_match := pattern.fullmatch(match["stem"]):
+            return kind, int(device_match[1])
     base = match["stem"].rpartition("/")[2]
-    last = base.rpartition(".")[2]
-    return "other", int(last) if last.isdecimal() and len(last) < 5 else -1
+    suffix = base.rpartition(".")[2]
+    return "other", int(suffix) if suffix.isdecimal() and len(suffix) < 5 else -1
 
 
 def raw_folders(ordered: Sequence[str]) -> list[Raw]:
@@ -108,12 +108,12 @@ def raw_folders(ordered: Sequence[str]) -> list[Raw]:
         if _is_raw(name):
             roots.setdefault(_root(name))
     per_folder = Counter(folder_around(root) for root in roots)
-    found = [
+    folders = [
         raw
         for root in roots
         for raw in _in_folder(ordered, root, per_folder[folder_around(root)] == 1)
     ]
-    return found + _framework_alone(ordered, found)
+    return folders + _framework_alone(ordered, folders)
 
 
 def _is_raw(name: str) -> bool:
@@ -121,9 +121,13 @@ def _is_raw(name: str) -> bool:
     base = name.rpartition("/")[2]
     if not SLICE.fullmatch(base):
         return False
-    named = kind_of(name)
+    slice_kind = kind_of(name)
     sided = re.search(r"(?:^|/)(?:host|device_\d+)/data/[^/]+$", name)
-    return bool(sided) or (named is not None and named[0] != "other") or bool(_HOST.fullmatch(base))
+    return (
+        bool(sided)
+        or (slice_kind is not None and slice_kind[0] != "other")
+        or bool(_HOST.fullmatch(base))
+    )
 
 
 def _root(name: str) -> str:
@@ -144,8 +148,8 @@ def _in_folder(ordered: Sequence[str], root: str, alone: bool) -> list[Raw]:
     Args:
         alone: no other folder with raw data is beside it.
     """
-    every = [n for n in below(ordered, root) if _belongs(inside(n, root))]
-    data = [n for n in every if SLICE.fullmatch(n)]
+    files = [n for n in below(ordered, root) if _belongs(inside(n, root))]
+    data = [n for n in files if SLICE.fullmatch(n)]
     host = [n for n in data if _HOST.fullmatch(n.rpartition("/")[2])]
     by_device: dict[int, dict[str, list[str]]] = {}
     for name in data:
@@ -159,18 +163,28 @@ def _in_folder(ordered: Sequence[str], root: str, alone: bool) -> list[Raw]:
     holder = root if around is None or not (alone or is_capture_folder(around)) else around
     around = around if around is not None and is_capture_folder(around) else None
     used = {*host, *(n for kinds in by_device.values() for names in kinds.values() for n in names)}
-    left = [n for n in every if n not in used] + [n for names in unnumbered.values() for n in names]
+    unused = [n for n in files if n not in used] + [
+        n for names in unnumbered.values() for n in names
+    ]
     framework = _framework(ordered, holder)
-    rest = framework[1]
+    other_files = framework[1]
     entries = []
     for device, kinds in sorted(by_device.items()) or [(-1, {})]:
         slices = {kind: _by_number(names) for kind, names in kinds.items()}
-        mine = [n for n in left if (m := _OF.search(n)) is None or device in (-1, int(m[1]))]
-        others = slices.get("other", [])
-        entries.append(Raw(root, device, slices, tuple(host), (), (*mine, *others), around))
-    first = entries[0]
+        own_files = [n for n in unused if (m := _OF.search(n)) is None or device in (-1, int(m[1]))]
+        other_slices = slices.get("other", [])
+        entries.append(
+            Raw(root, device, slices, tuple(host), (), (*own_files, *other_slices), around)
+        )
+    first_entry = entries[0]
     entries[0] = Raw(
-        root, first.device, first.slices, first.host, framework[0], (*first.known, *rest), around
+        root,
+        first_entry.device,
+        first_entry.slices,
+        first_entry.host,
+        framework[0],
+        (*first_entry.known, *other_files),
+        around,
     )
     return entries
 
@@ -190,31 +204,31 @@ def _framework(ordered: Sequence[str], folder: str) -> tuple[tuple[str, ...], tu
     """The files of ``FRAMEWORK`` in a folder that are read, and the other small ones there."""
     inner = below(ordered, f"{folder}/FRAMEWORK" if folder else "FRAMEWORK")
     read = tuple(n for n in inner if _FRAMEWORK.fullmatch(n.rpartition("/")[2]))
-    rest = [n for n in inner if n not in read]
+    other_files = [n for n in inner if n not in read]
     if is_capture_folder(folder):
-        rest += [
+        other_files += [
             n for n in below(ordered, folder)
             if re.fullmatch(r"(?:profiler_info(?:_\d+)?|profiler_metadata)\.json|logs/.+",
                             inside(n, folder))
         ]  # fmt: skip
-    return read, tuple(rest)
+    return read, tuple(other_files)
 
 
-def _framework_alone(ordered: Sequence[str], found: Iterable[Raw]) -> list[Raw]:
+def _framework_alone(ordered: Sequence[str], folders_found: Iterable[Raw]) -> list[Raw]:
     """Folders of a framework's profiler in which only its own side was written."""
-    taken = {n for raw in found for n in raw.framework}
+    used = {n for raw in folders_found for n in raw.framework}
     folders: dict[str, None] = {}
     for name in ordered:
         parts = name.rpartition("/")
-        inner = parts[0].rpartition("/")[2] == "FRAMEWORK" and name not in taken
+        inner = parts[0].rpartition("/")[2] == "FRAMEWORK" and name not in used
         if inner and _FRAMEWORK.fullmatch(parts[2]):
             folders.setdefault(parts[0].rpartition("/")[0])
     entries = []
     for folder in folders:
-        read, rest = _framework(ordered, folder)
+        read, other_files = _framework(ordered, folder)
         clocks = [n for n in below(ordered, folder) if _PROF_CLOCKS.fullmatch(inside(n, folder))]
         around = folder if is_capture_folder(folder) else None
-        entries.append(Raw(folder, -1, {}, (), read, (*rest, *clocks), around))
+        entries.append(Raw(folder, -1, {}, (), read, (*other_files, *clocks), around))
     return entries
 
 
@@ -249,7 +263,7 @@ def beside(captures: Sequence[Capture], ordered: Sequence[str]) -> dict[int, lis
     """Raw folders by the capture (its position) they are beside: of several the one whose rank
     is the device's number.
     """
-    found: dict[int, list[Raw]] = {}
+    raw_by_capture: dict[int, list[Raw]] = {}
     folders = [raw for raw in raw_folders(ordered) if raw.slices]
     for raw in folders:
         around = folder_around(raw.root)
@@ -258,8 +272,8 @@ def beside(captures: Sequence[Capture], ordered: Sequence[str]) -> dict[int, lis
         if not (alone and len(near) == 1):
             near = [i for i in near if captures[i].rank == raw.device]
         for i in near[:1]:
-            found.setdefault(i, []).append(raw)
-    return found
+            raw_by_capture.setdefault(i, []).append(raw)
+    return raw_by_capture
 
 
 def _folder(capture: Capture) -> str | None:

@@ -92,9 +92,9 @@ def read_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     instant = (rows["start"] == rows["end"]) & (rows["start"] >= 0)
     place(rows)
     event = np.empty(len(rows), np.int64)
-    for ranges, which in ((SLICES, ~instant), (INSTANTS, instant)):
-        of = step[which].astype(np.int32)
-        event[which] = add_rows(build, ranges, rows.take(which), step=of)
+    for ranges, chosen in ((SLICES, ~instant), (INSTANTS, instant)):
+        chosen_steps = step[chosen].astype(np.int32)
+        event[chosen] = add_rows(build, ranges, rows.take(chosen), step=chosen_steps)
     _add_flows(build, rows.take(event >= 0), event[event >= 0])
 
 
@@ -113,8 +113,8 @@ def _name(
         return f"{graph_module}::{graph_event}::{name}", {}
     if is_stage:
         return listed(STAGES, stage), {}
-    what = EVENTS[event] if event < len(EVENTS) else str(event)
-    return f"{listed(MODULES, module)}::{what}::{full_name or name}", {}
+    event_name = EVENTS[event] if event < len(EVENTS) else str(event)
+    return f"{listed(MODULES, module)}::{event_name}::{full_name or name}", {}
 
 
 def _add_flows(build: TraceBuilder, rows: TableRows, event: I64) -> None:
@@ -123,19 +123,19 @@ def _add_flows(build: TraceBuilder, rows: TableRows, event: I64) -> None:
     number = rows["flow"]
     source = np.flatnonzero(marks & (number != _NO_FLOW))
     target = np.flatnonzero(~marks & (number != _NO_FLOW))
-    at = lookup(number[source], number[target])
+    source_rows = lookup(number[source], number[target])
     # a number of several ranges is ambiguous
     _, once, count = np.unique(number[target], return_index=True, return_counts=True)
     alone = np.zeros(len(target), bool)
     alone[once[count == 1]] = True
-    drawn = (at >= 0) & alone
+    drawn = (source_rows >= 0) & alone
     build.seen("flow", len(source))
     ended = int(np.isin(number[source], number[target]).sum())
     build.skip("flow-without-end", "flow", len(source) - ended, "flow")
     build.skip("flow-unbound", "several ends", ended - int(drawn.sum()), "flow")
     if drawn.any():
         name = build.string("async_mindspore")
-        build.flows(src=event[source[at[drawn]]], dst=event[target[drawn]], name=name)
+        build.flows(src=event[source[source_rows[drawn]]], dst=event[target[drawn]], name=name)
 
 
 def read_old_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:

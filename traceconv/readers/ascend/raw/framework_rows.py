@@ -56,45 +56,47 @@ def read_table(
             used.
         fields:  names of the text fields, by type.
     """
-    start, size, rest = _boundaries(data)
-    if rest < len(data):
-        build.skip("truncated", f"byte {rest}")
+    start, size, end = _boundaries(data)
+    if end < len(data):
+        build.skip("truncated", f"byte {end}")
     view = np.frombuffer(data, np.uint8)
     few = slice(0, _SAMPLE)
-    layout = max(layouts, key=lambda one: _clean(view, start[few], size[few], one, fields))
+    layout = max(
+        layouts, key=lambda candidate: _clean(view, start[few], size[few], candidate, fields)
+    )
 
     def report(bad: Mask) -> None:
         if bad.any():
-            place = f"byte {int(start[np.flatnonzero(bad)[0]])}"
-            build.skip("malformed-record", place, int(bad.sum()))
+            where = f"byte {int(start[np.flatnonzero(bad)[0]])}"
+            build.skip("malformed-record", where, int(bad.sum()))
 
-    whole = size >= layout.itemsize
-    report(~whole)
-    start, size = start[whole], size[whole]
-    found, bad = _fields(view, start + layout.itemsize, start + size)
+    has_struct = size >= layout.itemsize
+    report(~has_struct)
+    start, size = start[has_struct], size[has_struct]
+    tagged, bad = _fields(view, start + layout.itemsize, start + size)
     report(bad)
     fixed = _gathered(view, start, layout.itemsize).view(layout)[:, 0]
     rows = TableRows({}, "", len(start))
     for name in layout.names or ():
         rows.columns[name] = np.ascontiguousarray(fixed[name]).astype(np.int64)
     for kind, name in fields.items():
-        _add_texts(rows, name, data, found, kind, build)
+        _add_texts(rows, name, data, tagged, kind, build)
     return rows
 
 
 def _boundaries(data: Any) -> tuple[I64, I64, int]:
     """Begin and size of every record, and where the last whole one ends."""
-    begins, sizes, at, end = array("q"), array("q"), 0, len(data) - _HEAD.size
+    begins, sizes, offset, end = array("q"), array("q"), 0, len(data) - _HEAD.size
     unpack, begin, measure = _HEAD.unpack_from, begins.append, sizes.append
-    while at <= end:
-        size = unpack(data, at)[1]
-        after = at + 6 + size
+    while offset <= end:
+        size = unpack(data, offset)[1]
+        after = offset + 6 + size
         if after > end + 6:
             break
-        begin(at + 6)
+        begin(offset + 6)
         measure(size)
-        at = after
-    return np.array(begins, np.int64), np.array(sizes, np.int64), at
+        offset = after
+    return np.array(begins, np.int64), np.array(sizes, np.int64), offset
 
 
 def _gathered(view: Bytes, start: I64, size: int) -> Bytes:
@@ -119,42 +121,42 @@ def _fields(view: Bytes, start: I64, end: I64) -> tuple[_Fields, Mask]:
 
     The k-th fields of all records are read together.
     """
-    at = start.copy()
+    offset = start.copy()
     record: I64 = np.arange(len(start), dtype=np.int64)
     bad = np.zeros(len(start), bool)
-    found: list[tuple[I64, ...]] = [(record[:0],) * 4]
+    columns: list[tuple[I64, ...]] = [(record[:0],) * 4]
     for _ in range(_MOST_FIELDS):
         # records that are not yet at their end, and have room for one more head
-        record = record[at[record] < end[record]]
-        roomy = at[record] + _HEAD.size <= end[record]
+        record = record[offset[record] < end[record]]
+        roomy = offset[record] + _HEAD.size <= end[record]
         bad[record[~roomy]] = True
         record = record[roomy]
         if not len(record):
             break
         # u16 and u32 at odd places: copied together, then read as columns
-        head = _gathered(view, at[record], _HEAD.size)
+        head = _gathered(view, offset[record], _HEAD.size)
         kind = head[:, :2].copy().view("<u2")[:, 0].astype(np.int64)
         size = head[:, 2:].copy().view("<u4")[:, 0].astype(np.int64)
-        begin = at[record] + _HEAD.size
+        begin = offset[record] + _HEAD.size
         fits = begin + size <= end[record]
         bad[record[~fits]] = True
         record = record[fits]
-        found.append((record, kind[fits], begin[fits], size[fits]))
-        at[record] = (begin + size)[fits]
-    bad[record[at[record] < end[record]]] = True
-    return _Fields(*(np.concatenate(column) for column in zip(*found, strict=True))), bad
+        columns.append((record, kind[fits], begin[fits], size[fits]))
+        offset[record] = (begin + size)[fits]
+    bad[record[offset[record] < end[record]]] = True
+    return _Fields(*(np.concatenate(column) for column in zip(*columns, strict=True))), bad
 
 
 def _clean(
     view: Bytes, start: I64, size: I64, layout: np.dtype[np.void], fields: Collection[int]
 ) -> int:
     """How many records read as if they were laid out so."""
-    whole = size >= layout.itemsize
-    found, bad = _fields(view, start[whole] + layout.itemsize, (start + size)[whole])
+    has_struct = size >= layout.itemsize
+    tagged, bad = _fields(view, start[has_struct] + layout.itemsize, (start + size)[has_struct])
     if fields:
-        bad[found.record[~np.isin(found.kind, list(fields))]] = True
+        bad[tagged.record[~np.isin(tagged.kind, list(fields))]] = True
     else:
-        bad |= size[whole] > layout.itemsize
+        bad |= size[has_struct] > layout.itemsize
     return int((~bad).sum())
 
 
@@ -162,13 +164,13 @@ def _add_texts(
     rows: TableRows, name: str, data: Any, fields: _Fields, kind: int, build: TraceBuilder
 ) -> None:
     """One field of all records, -1 if it is missing or empty; of several in a record the last."""
-    of = fields.kind == kind
-    begin, size = fields.begin[of], fields.size[of]
+    of_kind = fields.kind == kind
+    begin, size = fields.begin[of_kind], fields.size[of_kind]
     parts = [data[a:b] for a, b in zip(begin.tolist(), (begin + size).tolist(), strict=True)]
     index = {part: i for i, part in enumerate(dict.fromkeys(parts))}
     codes: I64 = np.full(len(rows), -1, np.int64)
     # a later field of the same record overwrites an earlier one
-    codes[fields.record[of]] = np.fromiter(map(index.__getitem__, parts), np.int64, len(parts))
+    codes[fields.record[of_kind]] = np.fromiter(map(index.__getitem__, parts), np.int64, len(parts))
     names, undecodable = {}, []
     for part, code in index.items():
         try:
@@ -239,9 +241,9 @@ class FrameworkClock:
             return self._host.host
         offset = self._host.offset_ns
         if offset is None:
-            stated = end if isinstance(end, dict) else {}
+            end_facts = end if isinstance(end, dict) else {}
             unix, steady = (
-                _whole(stated.get(key)) for key in ("collectionTimeEnd", "MonotonicTimeEnd")
+                _whole(end_facts.get(key)) for key in ("collectionTimeEnd", "MonotonicTimeEnd")
             )
             offset = unix - steady if unix is not None and steady is not None else None
         if offset is None:
@@ -263,8 +265,8 @@ class FrameworkClock:
 
 def _whole(value: object) -> int | None:
     """A number of nanoseconds or ticks; decimals are cut off."""
-    whole = value.partition(".")[0] if isinstance(value, str) else value
-    return whole_number(whole, (1 << 62) - 1)
+    number = value.partition(".")[0] if isinstance(value, str) else value
+    return whole_number(number, (1 << 62) - 1)
 
 
 # -- rows -----------------------------------------------------------------------------------------

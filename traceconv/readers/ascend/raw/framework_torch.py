@@ -92,10 +92,10 @@ def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     """``torch.op_mark``: work that enters the queue, and leaves it on another thread."""
     rows = read_table(data, (OP_MARK,), {1: "name"}, build)
     rows.columns["start"] = clock.torch_ns(rows["time"])
-    known = (rows["category"] >= 0) & (rows["category"] <= _DEQUEUE + _CLOSES)
-    build.skip("kind-not-read", "markers of unknown categories", int((~known).sum()))
+    is_known = (rows["category"] >= 0) & (rows["category"] <= _DEQUEUE + _CLOSES)
+    build.skip("kind-not-read", "markers of unknown categories", int((~is_known).sum()))
     order = np.argsort(rows["start"], kind="stable")
-    rows = rows.take(order[known[order]])
+    rows = rows.take(order[is_known[order]])
     place(rows)
     rows.columns["leaves"] = rows["category"] & _DEQUEUE
     opens = rows["category"] & _CLOSES == 0
@@ -119,12 +119,12 @@ def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     ranges, event = ranges.take(event >= 0), event[event >= 0]
     correlation, leaving = ranges["correlation_id"], ranges["leaves"] > 0
     into, out = np.flatnonzero(~leaving), np.flatnonzero(leaving)
-    at = lookup(correlation[into], correlation[out])
-    found = at >= 0
+    entry = lookup(correlation[into], correlation[out])
+    has_entry = entry >= 0
     build.seen("flow", len(out))
-    build.skip("flow-without-end", "nothing entered the queue", int((~found).sum()), "flow")
-    if found.any():
-        source, target = event[into[at[found]]], event[out[found]]
+    build.skip("flow-without-end", "nothing entered the queue", int((~has_entry).sum()), "flow")
+    if has_entry.any():
+        source, target = event[into[entry[has_entry]]], event[out[has_entry]]
         build.flows(src=source, dst=target, name=build.string("async_task_queue"))
 
 
@@ -142,9 +142,9 @@ def read_memory(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
 
 def _plain(build: TraceBuilder, data: Any, record: np.dtype[np.void]) -> TableRows:
     """Records without tagged fields."""
-    rest = len(data) % record.itemsize
-    if rest:
-        build.skip("truncated", f"byte {len(data) - rest}")
+    remainder = len(data) % record.itemsize
+    if remainder:
+        build.skip("truncated", f"byte {len(data) - remainder}")
     rows = np.frombuffer(data, record, len(data) // record.itemsize)
     columns = {name: rows[name].astype(np.int64) for name in record.names or ()}
     return TableRows(columns, "", len(rows))
@@ -186,9 +186,9 @@ def read_calls(
     that never end last until the last stamp of their thread.
     """
     rows = _plain(build, data, TRACER_FUNC)
-    known = (rows["tag"] >= 0) & (rows["tag"] <= _LAST_TAG)
-    build.skip("kind-not-read", "records of unknown tags", int((~known).sum()))
-    rows = rows.take(known)
+    is_known = (rows["tag"] >= 0) & (rows["tag"] <= _LAST_TAG)
+    build.skip("kind-not-read", "records of unknown tags", int((~is_known).sum()))
+    rows = rows.take(is_known)
     if not len(rows):
         return
     time = rows.columns["start"] = clock.torch_ns(rows["time"])
@@ -202,11 +202,11 @@ def read_calls(
     build.skip("end-without-begin", "returns", int(stray.sum()), "slice")
     begin, end = begin[~stray], end[~stray]
     build.skip("unfinished-slice", "calls", int((end < 0).sum()))
-    last = np.zeros(len(threads), np.int64)
-    np.maximum.at(last, lane, time)
+    last_stamps = np.zeros(len(threads), np.int64)
+    np.maximum.at(last_stamps, lane, time)
     place(rows)
     calls = rows.take(begin)
-    calls.columns["end"] = np.where(end >= 0, time[end], last[lane[begin]])
+    calls.columns["end"] = np.where(end >= 0, time[end], last_stamps[lane[begin]])
     _name(build, calls, names)
     add_rows(build, CALLS, calls)
 

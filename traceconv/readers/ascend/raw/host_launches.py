@@ -109,10 +109,10 @@ class Launches:
         self._files.build.skip("bad-time", kind, int((time_ns < 0).sum()))
         order = np.argsort(time_ns, kind="stable")
         order = order[time_ns[order] >= 0]
-        found = {name: column[order] for name, column in rows.items()}
-        found["start_ns"] = time_ns[order]
-        found["call"] = around.at(found["thread"], found["start_ns"])
-        return found
+        timed = {name: column[order] for name, column in rows.items()}
+        timed["start_ns"] = time_ns[order]
+        timed["call"] = around.at(timed["thread"], timed["start_ns"])
+        return timed
 
     # -- tasks ----------------------------------------------------------------------------
 
@@ -123,9 +123,9 @@ class Launches:
         self._files.build.skip("kind-not-read", "tasks of a DPU", int(strange.sum()))
         rows = {name: column[~strange] for name, column in rows.items()}
         rows["device"] = rows["device"] & 0xFFF
-        at = (rows["thread"], rows["start_ns"])
+        instants = (rows["thread"], rows["start_ns"])
         for layer in ("node", "hccl", "model", "runtime", "other"):
-            rows[layer] = getattr(self, f"_{layer}").at(*at)
+            rows[layer] = getattr(self, f"_{layer}").at(*instants)
         return rows
 
     def _about(self, rows: dict[str, I64]) -> None:
@@ -141,8 +141,10 @@ class Launches:
         item = picked(self.calls.item, rows["node"])
         items, codes = factored_rows(np.where(rows["node"] >= 0, item, 0))
         # kernels of LCCL do not count as operators
-        other = [not self.names.hashes.get(i, "").startswith("Lccl") for (i,) in items]
-        computes = (rows["node"] >= 0) & (kernel | (fused & outside)) & np.array(other, bool)[codes]
+        is_operator = [not self.names.hashes.get(i, "").startswith("Lccl") for (i,) in items]
+        computes = (
+            (rows["node"] >= 0) & (kernel | (fused & outside)) & np.array(is_operator, bool)[codes]
+        )
         rows["computes"] = computes.astype(np.int64)
         rows["alone"] = ((rows["node"] < 0) & alone).astype(np.int64)
         rows["part"] = ((rows["node"] >= 0) & ~outside).astype(np.int64)
@@ -168,11 +170,13 @@ class Launches:
 
     def _of_parts(self, rows: Mapping[str, I64]) -> dict[str, I64]:
         """Subtasks of a communication, those a record tells about."""
-        at = np.flatnonzero((self.parts["context"] != _NO_CONTEXT) & (self.parts["call"] >= 0))
-        task = _last(rows["hccl"], self.parts["call"][at])
-        at, task = at[task >= 0], task[task >= 0]
-        found = {name: column[task] for name, column in rows.items()}
-        return {**found, "part_info": at, "context": self.parts["context"][at]}
+        subtasks = np.flatnonzero(
+            (self.parts["context"] != _NO_CONTEXT) & (self.parts["call"] >= 0)
+        )
+        task = _last(rows["hccl"], self.parts["call"][subtasks])
+        subtasks, task = subtasks[task >= 0], task[task >= 0]
+        task_columns = {name: column[task] for name, column in rows.items()}
+        return {**task_columns, "part_info": subtasks, "context": self.parts["context"][subtasks]}
 
     def _of_operators(self, rows: Mapping[str, I64]) -> dict[str, I64]:
         """Subtasks of operators that were fused into one task."""
@@ -180,11 +184,11 @@ class Launches:
         contexts = self._contexts["contexts"]
         count = np.minimum(self._contexts["count"], contexts.shape[1])
         # of the fixed number of places in a record, those that are filled
-        record, place = np.nonzero(np.arange(contexts.shape[1]) < count[:, None])
+        record, slot = np.nonzero(np.arange(contexts.shape[1]) < count[:, None])
         task = _last(outside, self._contexts["call"][record])
         task = np.where(self._contexts["call"][record] >= 0, task, -1)
-        record, place, task = record[task >= 0], place[task >= 0], task[task >= 0]
-        found = {name: column[task] for name, column in rows.items()}
+        record, slot, task = record[task >= 0], slot[task >= 0], task[task >= 0]
+        task_columns = {name: column[task] for name, column in rows.items()}
         call, op = self._contexts["call"][record], self._contexts["op"][record]
         basic = self.operators
         # keys of both sides from one numbering, then taken apart again
@@ -192,31 +196,35 @@ class Launches:
         keys = combined_key(
             np.concatenate((basic["call"], call)), np.concatenate((basic["op"], op))
         )
-        return {**found, "operator": lookup(keys[:n], keys[n:]), "context": contexts[record, place]}
+        return {
+            **task_columns,
+            "operator": lookup(keys[:n], keys[n:]),
+            "context": contexts[record, slot],
+        }
 
 
-def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, which: Mask) -> I64:
+def _by_turn(records: Mapping[str, I64], call: I64, time_ns: I64, chosen: Mask) -> I64:
     """For the chosen rows a record of the same call: for the k-th row the k-th record, -1."""
-    theirs = np.flatnonzero(records["call"] >= 0)
-    mine = np.flatnonzero(which & (call >= 0))
+    record_rows = np.flatnonzero(records["call"] >= 0)
+    task_rows = np.flatnonzero(chosen & (call >= 0))
     # number records and rows of each call in the order of time, each side for itself
-    key = np.concatenate((records["call"][theirs], call[mine]))
-    side = np.concatenate((np.zeros(len(theirs), np.int64), np.ones(len(mine), np.int64)))
-    time = np.concatenate((records["start_ns"][theirs], time_ns[mine]))
+    key = np.concatenate((records["call"][record_rows], call[task_rows]))
+    side = np.concatenate((np.zeros(len(record_rows), np.int64), np.ones(len(task_rows), np.int64)))
+    time = np.concatenate((records["start_ns"][record_rows], time_ns[task_rows]))
     order, turn = occurrences(key * 2 + side, time)
     nth = np.empty(len(key), np.int64)
     nth[order] = turn
     keys = combined_key(key, nth)  # call and number: equal for the two that belong together
-    at = lookup(keys[: len(theirs)], keys[len(theirs) :])
-    found = np.full(len(call), -1, np.int64)
-    found[mine] = picked(theirs, at)
-    return found
+    partners = lookup(keys[: len(record_rows)], keys[len(record_rows) :])
+    record_of_row = np.full(len(call), -1, np.int64)
+    record_of_row[task_rows] = picked(record_rows, partners)
+    return record_of_row
 
 
-def _last(keys: I64, wanted: I64) -> I64:
-    """The last position of each of ``wanted`` in ``keys``; -1 = nowhere."""
-    at = lookup(keys[::-1], wanted)  # the first in reverse order
-    return np.where(at >= 0, len(keys) - 1 - at, -1)
+def _last(keys: I64, queries: I64) -> I64:
+    """The last position of each of ``queries`` in ``keys``; -1 = nowhere."""
+    positions = lookup(keys[::-1], queries)  # the first in reverse order
+    return np.where(positions >= 0, len(keys) - 1 - positions, -1)
 
 
 _COLLECTIVE = (9, 256)
@@ -256,62 +264,68 @@ def read_host(build: TraceBuilder, source: Source, names: Sequence[str], clock: 
     return side
 
 
-def _described(every: Launches) -> TableRows:
+def _described(launches: Launches) -> TableRows:
     """The launches with names."""
-    tasks, dictionary = every.tasks, every.names
-    own = ("device", "stream", "task", "batch", "context")
-    columns = {"start": tasks["start_ns"], **{field: tasks[field] for field in own}}
+    tasks, dictionary = launches.tasks, launches.names
+    id_fields = ("device", "stream", "task", "batch", "context")
+    columns = {"start": tasks["start_ns"], **{field: tasks[field] for field in id_fields}}
     rows = TableRows(columns, "launches", len(tasks["start_ns"]))
 
-    def of(records: Mapping[str, I64], field: str, index: str) -> I64:
+    def field_of(records: Mapping[str, I64], field: str, index: str) -> I64:
         return picked(records[field], tasks[index])
 
     def spelled(field: str, codes: I64, text: Callable[[int], str]) -> None:
         values, back = np.unique(codes, return_inverse=True)
         texts = [text(value) for value in values.tolist()]
-        numbers = {one: i for i, one in enumerate(dict.fromkeys(texts))}
-        rows.names[field] = {i: one for one, i in numbers.items()}
-        found = [numbers[one] if one else -1 for one in texts]
-        rows.columns[field] = np.array(found, np.int64)[back]
+        numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        rows.names[field] = {i: text for text, i in numbers.items()}
+        numbers_of_codes = [numbers[text] if text else -1 for text in texts]
+        rows.columns[field] = np.array(numbers_of_codes, np.int64)[back]
 
     def hashed(field: str, hashes: I64) -> None:
-        named = dictionary.names(hashes, f"task_track: {field}")
-        spelled(field, hashes, lambda code: named.get(code, ""))
+        name_by_hash = dictionary.names(hashes, f"task_track: {field}")
+        spelled(field, hashes, lambda code: name_by_hash.get(code, ""))
 
-    def stated(code: int) -> str:
+    def text_of(code: int) -> str:
         text = dictionary.hashes.get(code, "")
         return "" if text == "N/A" else text
 
-    item = every.calls.item
-    computes, part, alone = (tasks[flag] > 0 for flag in ("computes", "part", "alone"))
-    unit = np.where(computes, of(every.operators, "unit", "operator"), -1)
+    item = launches.calls.item
+    computes, is_part, alone = (tasks[flag] > 0 for flag in ("computes", "part", "alone"))
+    unit = np.where(computes, field_of(launches.operators, "unit", "operator"), -1)
     of_node, of_hccl = picked(item, tasks["node"]), picked(item, tasks["hccl"])
-    whole = np.where(tasks["node"] >= 0, of_node, 0)
-    whole = np.where(tasks["operator"] >= 0, of(every.operators, "op", "operator"), whole)
-    name = np.where(computes | part, whole, 0)
+    item_hash = np.where(tasks["node"] >= 0, of_node, 0)
+    item_hash = np.where(
+        tasks["operator"] >= 0, field_of(launches.operators, "op", "operator"), item_hash
+    )
+    name = np.where(computes | is_part, item_hash, 0)
     hashed("name", np.where(alone, tasks["kernel"], name))
     inner = np.where(tasks["hccl"] >= 0, of_hccl, 0)
-    inner = np.where(tasks["part_info"] >= 0, of(every.parts, "item", "part_info"), inner)
-    hashed("part", np.where(part, inner, 0))
-    spelled("kind", tasks["kind"], every.kind_name)
+    inner = np.where(tasks["part_info"] >= 0, field_of(launches.parts, "item", "part_info"), inner)
+    hashed("part", np.where(is_part, inner, 0))
+    spelled("kind", tasks["kind"], launches.kind_name)
     spelled("unit", unit, lambda code: UNITS.get(code, str(code)) if code >= 0 else "")
-    rows.columns["class"] = _classes(every, unit)
-    rows.columns["graph"] = graphs(of(vars(every.calls), "item", "model")).astype(np.int64)
+    rows.columns["class"] = _classes(launches, unit)
+    rows.columns["graph"] = graphs(field_of(vars(launches.calls), "item", "model")).astype(np.int64)
 
     call = tasks["node"]  # a flow starts at the call of the operator, else at the program's own
     for layer in ("other", "hccl", "runtime"):
         call = np.where(call >= 0, call, tasks[layer])
-    rows.columns["row"] = picked(every.calls.row, call)
+    rows.columns["row"] = picked(launches.calls.row, call)
 
-    group = of(every.parts, "group", "part_info")
-    group = np.where(group == -1, of(every.collectives, "group", "collective"), group)
-    collective = part | np.isin(unit, _COLLECTIVE)
+    group = field_of(launches.parts, "group", "part_info")
+    group = np.where(group == -1, field_of(launches.collectives, "group", "collective"), group)
+    collective = is_part | np.isin(unit, _COLLECTIVE)
     hashed("group", np.where(collective & (group != -1), group, 0))
-    plane = of(every.parts, "plane", "part_info")
+    plane = field_of(launches.parts, "plane", "part_info")
     rows.columns["plane"] = np.where(plane < 1 << 31, plane, -1)
 
-    spelled("Op Type", np.where(unit >= 0, of(every.operators, "op_type", "operator"), 0), stated)
-    blocks = of(every.operators, "blocks", "operator") & 0xFFFF
+    spelled(
+        "Op Type",
+        np.where(unit >= 0, field_of(launches.operators, "op_type", "operator"), 0),
+        text_of,
+    )
+    blocks = field_of(launches.operators, "blocks", "operator") & 0xFFFF
     rows.columns["Block Num"] = np.where(unit >= 0, blocks, -1)
     for argument, field, names in (
         ("src rank", "local_rank", None), ("dst rank", "remote_rank", None),
@@ -319,30 +333,32 @@ def _described(every: Launches) -> TableRows:
         ("data type", "data_type", DATA_TYPES), ("link type", "link", LINKS),
         ("rdma type", "rdma", RDMA), ("notify_id", "notify", None),
     ):  # fmt: skip
-        rows.columns[argument] = of(every.parts, field, "part_info")
+        rows.columns[argument] = field_of(launches.parts, field, "part_info")
         if names:
             rows.names[argument] = names
-    algorithm = of(every.collectives, "algorithm", "collective")
-    spelled("alg_type", np.where(part, algorithm, 0), stated)
-    rows.columns["count"] = np.where(part, of(every.collectives, "count", "collective"), -1)
-    rows.columns["size(B)"] = of(every.copies, "bytes", "copy")
-    rows.columns["operation"] = of(every.copies, "direction", "copy")
+    algorithm = field_of(launches.collectives, "algorithm", "collective")
+    spelled("alg_type", np.where(is_part, algorithm, 0), text_of)
+    rows.columns["count"] = np.where(
+        is_part, field_of(launches.collectives, "count", "collective"), -1
+    )
+    rows.columns["size(B)"] = field_of(launches.copies, "bytes", "copy")
+    rows.columns["operation"] = field_of(launches.copies, "direction", "copy")
     rows.names["operation"] = COPY_DIRECTIONS
     return rows
 
 
-def _classes(every: Launches, unit: I64) -> I64:
-    rows = every.tasks
+def _classes(launches: Launches, unit: I64) -> I64:
+    rows = launches.tasks
     table, codes = factored_rows(rows["kind"], unit, rows["computes"], rows["part"], rows["alone"])
-    found = []
+    classes = []
     for kind, of_unit, computes, part, alone in table:
         if part or of_unit in _COLLECTIVE:
-            found.append(OpClass.COMM_TASK)
+            classes.append(OpClass.COMM_TASK)
         elif computes:
-            found.append(OPERATORS.get(UNITS.get(of_unit, ""), OpClass.UNCLASSIFIED))
+            classes.append(OPERATORS.get(UNITS.get(of_unit, ""), OpClass.UNCLASSIFIED))
         elif alone:
-            found.append(OpClass.COMPUTE)
+            classes.append(OpClass.COMPUTE)
         else:
-            op = named_class(every.kind_name(kind))
-            found.append(OpClass.UNCLASSIFIED if op is None else op)
-    return np.array(found, np.int64)[codes]
+            op = named_class(launches.kind_name(kind))
+            classes.append(OpClass.UNCLASSIFIED if op is None else op)
+    return np.array(classes, np.int64)[codes]

@@ -96,11 +96,11 @@ class HostFiles:
     @classmethod
     def among(cls, source: Source, names: Iterable[str], build: TraceBuilder) -> HostFiles:
         """The files of ``names`` that the host side of the collector writes."""
-        found: dict[str, list[Sequence[str]]] = {}
+        by_kind: dict[str, list[Sequence[str]]] = {}
         for stem, slices in reversed(numbered(names).items()):  # "unaging" before "aging"
             if match := _FILE.fullmatch(stem.rpartition("/")[2]):
-                found.setdefault(match["kind"], []).append(slices)
-        return cls(source, build, found)
+                by_kind.setdefault(match["kind"], []).append(slices)
+        return cls(source, build, by_kind)
 
     def columns(self, kind: str) -> dict[str, I64]:
         """The records of a kind as int64 columns (64-bit numbers keep their bits), in the order
@@ -110,7 +110,9 @@ class HostFiles:
         for slices in self.slices.get(kind, ()):
             blob = gathered(self.source, slices, self.build)
             self.build.file = self.source.title(slices[0])
-            cut.append(records(blob, LAYOUTS[kind], lambda one: one["magic"] == MAGIC, self.build))
+            cut.append(
+                records(blob, LAYOUTS[kind], lambda rows: rows["magic"] == MAGIC, self.build)
+            )
         return {
             name: np.concatenate([rows[name] for rows in cut]).astype(np.int64)
             for name in LAYOUTS[kind].names or ()
@@ -125,11 +127,11 @@ class HostFiles:
 
     def report_others(self) -> None:
         """Count the records of kinds that are not read."""
-        for kind, every in sorted(self.slices.items()):
+        for kind, files in sorted(self.slices.items()):
             if kind in LAYOUTS or kind in (HASH_DIC, TYPE_DIC):
                 continue
             size = _SIZES.get(kind.partition(".")[0], 0)
-            for slices in every:
+            for slices in files:
                 self.build.file = self.source.title(slices[0])
                 stored = sum(self.source.size(name) for name in slices)
                 self.build.skip("kind-not-read", kind, stored // size if size else len(slices))
@@ -168,13 +170,13 @@ class Dictionary:
         """The string of a hash; the number itself if the dictionary lacks it."""
         return self.hashes.get(code) or str(code % (1 << 64))
 
-    def names(self, codes: I64, place: str) -> dict[int, str]:
+    def names(self, codes: I64, where: str) -> dict[int, str]:
         """Strings of all hashes of a column but 0, which means none; those that are lacking
-        are reported under ``place``.
+        are reported under ``where``.
         """
         values, back = np.unique(codes, return_inverse=True)
         lacking = np.array([v != 0 and v not in self.hashes for v in values.tolist()], bool)
-        self.build.skip("name-unknown", place, int(lacking[back].sum()))
+        self.build.skip("name-unknown", where, int(lacking[back].sum()))
         return {v: self.name(v) for v in values.tolist() if v}
 
     def type_name(self, level: int, number: int) -> str:
@@ -219,8 +221,8 @@ class Calls(Columns):
 class Around:
     """Finds the innermost of some calls around an instant of a thread."""
 
-    def __init__(self, calls: Calls, which: NDArray[np.bool_]) -> None:
-        self._index = np.flatnonzero(which)
+    def __init__(self, calls: Calls, is_chosen: NDArray[np.bool_]) -> None:
+        self._index = np.flatnonzero(is_chosen)
         chosen = calls.take(self._index)
         self._end = chosen.end_ns
         self._threads, lane = np.unique(chosen.thread, return_inverse=True)
@@ -234,19 +236,19 @@ class Around:
         A record is made at the end of its call: a call that ends just then is preferred to one
         that begins.
         """
-        found = np.full(len(thread), -1, np.int64)
+        around = np.full(len(thread), -1, np.int64)
         if not len(self._index):
-            return found
+            return around
         lane = np.searchsorted(self._threads, thread).clip(max=len(self._threads) - 1)
-        known = self._threads[lane] == thread
-        lane, time = lane[known].astype(np.int32), time_ns[known]
+        has_calls = self._threads[lane] == thread
+        lane, time = lane[has_calls].astype(np.int32), time_ns[has_calls]
         always = np.ones(len(lane), bool)
         # first the call around the instant before; what ended by then gives way to a new one
-        at = self._binder.rows(lane, time - 1, always)
-        missed = (at < 0) | (self._end[at] < time)
-        at[missed] = self._binder.rows(lane[missed], time[missed], always[missed])
-        found[known] = np.where(at >= 0, self._index[at], -1)
-        return found
+        bound = self._binder.rows(lane, time - 1, always)
+        missed = (bound < 0) | (self._end[bound] < time)
+        bound[missed] = self._binder.rows(lane[missed], time[missed], always[missed])
+        around[has_calls] = np.where(bound >= 0, self._index[bound], -1)
+        return around
 
 
 CALLS = RowLayout(
@@ -273,8 +275,10 @@ def read_calls(files: HostFiles, names: Dictionary, clock: Clock) -> Calls:
 
     rows.label("lane", ("Thread Id",), lane)
 
-    def state(at: NDArray[np.intp]) -> list[bytes]:
-        return [b"" if one else b',"unfinished":true' for one in closed[at].tolist()]
+    def state(call_rows: NDArray[np.intp]) -> list[bytes]:
+        return [
+            b"" if is_closed else b',"unfinished":true' for is_closed in closed[call_rows].tolist()
+        ]
 
     event = add_rows(build, CALLS, rows, None if closed.all() else state)
     columns = (records["level"], records["type"], records["thread"], records["item"], start, end)
@@ -288,16 +292,16 @@ def _whole(
     half = rows["end"] == NEVER
     end = clock.host_ns(rows["end"])
     opens, closes = _halves({name: column[half] for name, column in rows.items()})
-    at = np.flatnonzero(half)
-    end[at[opens]] = np.where(closes >= 0, time_ns[at[closes]], -1)
+    half_rows = np.flatnonzero(half)
+    end[half_rows[opens]] = np.where(closes >= 0, time_ns[half_rows[closes]], -1)
     closed = np.ones(len(end), bool)
-    closed[at[opens[closes < 0]]] = False
-    last = _last_of_thread(rows["thread"], np.maximum(time_ns, end))
-    end = np.where(closed, end, last)
-    kept = ~half
-    kept[at[opens]] = True  # a pair of halves is kept as its start
-    rows = {name: column[kept] for name, column in {**rows, "start_ns": time_ns}.items()}
-    return rows, end[kept], closed[kept]
+    closed[half_rows[opens[closes < 0]]] = False
+    last_times = _last_of_thread(rows["thread"], np.maximum(time_ns, end))
+    end = np.where(closed, end, last_times)
+    is_call = ~half
+    is_call[half_rows[opens]] = True  # a pair of halves is kept as its start
+    rows = {name: column[is_call] for name, column in {**rows, "start_ns": time_ns}.items()}
+    return rows, end[is_call], closed[is_call]
 
 
 def _halves(rows: Mapping[str, I64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -316,11 +320,11 @@ def _last_of_thread(thread: I64, time_ns: I64) -> I64:
     if not len(thread):
         return time_ns
     order = np.argsort(thread, kind="stable")
-    _, first, back = np.unique(thread[order], return_index=True, return_inverse=True)
-    last: I64 = np.empty_like(time_ns)
+    _, begins, back = np.unique(thread[order], return_index=True, return_inverse=True)
+    last_times: I64 = np.empty_like(time_ns)
     # maximum of each thread's run in the order of threads, spread over its rows
-    last[order] = np.maximum.reduceat(time_ns[order], first)[back]
-    return last
+    last_times[order] = np.maximum.reduceat(time_ns[order], begins)[back]
+    return last_times
 
 
 def _describe(
@@ -348,12 +352,18 @@ def _call(
 ) -> dict[str, str]:
     """The name of a call and its arguments."""
     layer = LEVELS.get(level, str(level))
-    known = names.type_name(level, kind) or str(kind)
+    type_name = names.type_name(level, kind) or str(kind)
     plain = item == 0 or _is_plain(names, level, kind)
-    what = str(item % (1 << 64)) if plain else items[item]
+    item_text = str(item % (1 << 64)) if plain else items[item]
     above = LAYERS.get(layer, "Api")
     if level == ACL:
-        mode, own, name = _ACL_MODES.get(kind >> 16, str(kind >> 16)), known, known
+        mode, id_text, name = _ACL_MODES.get(kind >> 16, str(kind >> 16)), type_name, type_name
     else:
-        mode, own, name = known, "0", what if level == HCCL else known
-    return {"name": f"{above}@{name}", "Mode": mode, "level": layer, "id": own, "item_id": what}
+        mode, id_text, name = type_name, "0", item_text if level == HCCL else type_name
+    return {
+        "name": f"{above}@{name}",
+        "Mode": mode,
+        "level": layer,
+        "id": id_text,
+        "item_id": item_text,
+    }

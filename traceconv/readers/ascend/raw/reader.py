@@ -73,11 +73,11 @@ class AscendRawReader:
         folders = [raw for raw in raw_folders(ordered) if raw.files]
         per_folder = Counter(raw.root for raw in folders)
         alone = Counter(folder_around(root) for root in per_folder)
-        found = []
+        captures_found = []
         for raw in folders:
             single = per_folder[raw.root] == 1 and alone[folder_around(raw.root)] == 1
-            found.append(_capture(source, ordered, raw, single, issues))
-        captures = _with_derived(found, ordered)
+            captures_found.append(_capture(source, ordered, raw, single, issues))
+        captures = _with_derived(captures_found, ordered)
         described = with_tables(captures, ordered, issues)
         return [
             replace(after, uses={**after.uses, **before.uses})
@@ -115,11 +115,11 @@ def _capture(
         device=raw.device,
         graphs=identity.graphs,
     )
-    own = window(identity, raw)
+    raw_window = window(identity, raw)
     ended = any(name.rpartition("/")[2].startswith("end_info") for name in raw.known)
-    detail = _Detail(own, {**identity.notes, "collection_ended": ended})
+    detail = _Detail(raw_window, {**identity.notes, "collection_ended": ended})
     uses = {name: use_of(source, name) for name in raw.known}
-    return replace(capture, clock=own.clock.anchor, detail=detail, uses=uses)
+    return replace(capture, clock=raw_window.clock.anchor, detail=detail, uses=uses)
 
 
 def _with_derived(captures: Sequence[Capture], ordered: Sequence[str]) -> list[Capture]:
@@ -132,19 +132,19 @@ def _with_derived(captures: Sequence[Capture], ordered: Sequence[str]) -> list[C
         rank = derived_rank(base)
         if rank is not None:
             derived.setdefault(folder, []).append((name, rank))
-    found = []
+    with_files = []
     for capture in captures:
         root = capture.detail.window.raw.root
         folders = dict.fromkeys((root, folder_around(root) or ""))
-        own = [
+        own_files = [
             name
             for folder in folders
             for name, rank in derived.get(folder, ())
             if rank in (-1, capture.rank) or len(captures) == 1
         ]
-        known = tuple(dict.fromkeys((*capture.known, *own)))
-        found.append(replace(capture, known=known) if own else capture)
-    return found
+        known_files = tuple(dict.fromkeys((*capture.known, *own_files)))
+        with_files.append(replace(capture, known=known_files) if own_files else capture)
+    return with_files
 
 
 READER = AscendRawReader()

@@ -110,8 +110,8 @@ def kind_name(kind: int) -> str:
 
 def marked(rows: Records) -> NDArray[np.bool_]:
     """Which records carry the magic number."""
-    found: NDArray[np.bool_] = rows["magic"] == MAGIC
-    return found
+    is_marked: NDArray[np.bool_] = rows["magic"] == MAGIC
+    return is_marked
 
 
 # -- HWTS ---------------------------------------------------------------------------------
@@ -147,12 +147,12 @@ def _paired(marks: Tasks, begins: NDArray[np.bool_], build: TraceBuilder) -> Tas
     stray = int((~matched & ~begins).sum())
     build.seen("slice", stray)
     build.skip("end-without-begin", "tasks", stray, "slice")
-    first = np.flatnonzero(begins)
-    tasks = marks.take(first)
+    begin_rows = np.flatnonzero(begins)
+    tasks = marks.take(begin_rows)
     # the end of each beginning, in the order of the log; -1 where it is missing
     ends = np.full(len(key), -1, np.int64)
     ends[start] = marks.start[end]
-    return Tasks(tasks.stream, tasks.task, tasks.start, ends[first], tasks.kind, tasks.context)
+    return Tasks(tasks.stream, tasks.task, tasks.start, ends[begin_rows], tasks.kind, tasks.context)
 
 
 # -- STARS --------------------------------------------------------------------------------
@@ -174,12 +174,12 @@ def stars_tasks(rows: Records, expanded: bool, build: TraceBuilder) -> Tasks:
     stream, task = _numbers(marks, kind, expanded)
     inner = function >= _SUBTASK
     context = np.where(inner, _wide(marks["context"]), NO_CONTEXT)
-    whole = kind if "stream" in (marks.dtype.names or ()) else kind + _KINDS_6
-    kind = np.where(inner, _wide(marks["subtype"]) + _SUBTASK_BASE, whole)
+    task_kind = kind if "stream" in (marks.dtype.names or ()) else kind + _KINDS_6
+    kind = np.where(inner, _wide(marks["subtype"]) + _SUBTASK_BASE, task_kind)
     time = _wide(marks["time"])
     order = np.argsort(time, kind="stable")  # several schedulers write into one log
-    every = Tasks(stream, task, time, time, kind, context).take(order)
-    return without_parents(_paired(every, function[order] % 2 == 0, build), build)
+    all_marks = Tasks(stream, task, time, time, kind, context).take(order)
+    return without_parents(_paired(all_marks, function[order] % 2 == 0, build), build)
 
 
 def _numbers(marks: Records, kind: I64, expanded: bool) -> tuple[I64, I64]:
@@ -197,8 +197,8 @@ def _numbers(marks: Records, kind: I64, expanded: bool) -> tuple[I64, I64]:
     longer, moved = stream & 0x1000 != 0, stream & 0x3000 == 0x2000
     long_task = (task & 0x1FFF) | (stream & 0xE000)
     moved_task = (stream & 0x0FFF) | (task & 0xF000)
-    of = np.where(moved, task & 0x0FFF, stream)
-    return of % 2048, np.where(longer, long_task, np.where(moved, moved_task, task))
+    plain = np.where(moved, task & 0x0FFF, stream)
+    return plain % 2048, np.where(longer, long_task, np.where(moved, moved_task, task))
 
 
 def without_parents(tasks: Tasks, build: TraceBuilder) -> Tasks:
@@ -206,13 +206,13 @@ def without_parents(tasks: Tasks, build: TraceBuilder) -> Tasks:
     key = combined_key(tasks.stream, tasks.task)
     outer, inner = np.flatnonzero(tasks.context == NO_CONTEXT), tasks.context != NO_CONTEXT
     # a task runs many times: a subtask belongs to the run that began last before it
-    at = latest(key[outer], tasks.start[outer], key[inner], tasks.start[inner])
-    kept = np.ones(len(tasks), bool)
-    kept[outer[at[at >= 0]]] = False
-    count = int((~kept).sum())
+    parents = latest(key[outer], tasks.start[outer], key[inner], tasks.start[inner])
+    is_shown = np.ones(len(tasks), bool)
+    is_shown[outer[parents[parents >= 0]]] = False
+    count = int((~is_shown).sum())
     build.seen("slice", count)
     build.skip("repeated-content", "tasks whose subtasks are shown", count, "slice")
-    return tasks.take(kept)
+    return tasks.take(is_shown)
 
 
 # -- ts_track -----------------------------------------------------------------------------------
@@ -255,15 +255,15 @@ class Flips:
 
 def plausible(rows: Records) -> NDArray[np.bool_]:
     """Which records state their right size."""
-    found: NDArray[np.bool_] = rows["size"] == SIZE
-    return found
+    is_plausible: NDArray[np.bool_] = rows["size"] == SIZE
+    return is_plausible
 
 
 def markers(rows: Records, chip_6: bool) -> Markers:
     """The step markers, laid out as the chip's generation does."""
-    of = chosen(rows, rows["type"] == _STEP).view(_MARK_6 if chip_6 else _MARK)
+    marks = chosen(rows, rows["type"] == _STEP).view(_MARK_6 if chip_6 else _MARK)
     tag, time, stream, task, graph, index = (
-        of[name].astype(np.int64) for name in ("tag", "time", "stream", "task", "graph", "index")
+        marks[name].astype(np.int64) for name in ("tag", "time", "stream", "task", "graph", "index")
     )
     real = (graph >= 0) & (graph < NO_GRAPH)
     return Markers(tag, time, stream & _STREAMS, task, np.where(real, graph, -1), index)
@@ -271,8 +271,8 @@ def markers(rows: Records, chip_6: bool) -> Markers:
 
 def tasks(rows: Records, build: TraceBuilder) -> Tasks:
     """Tasks the scheduler carried out or watched itself, those with both ends."""
-    known = (_STEP, _COPIED, _TASK_TYPE, _WRAPPED, _BLOCKS)
-    strange = int((~np.isin(rows["type"], known)).sum())
+    known_types = (_STEP, _COPIED, _TASK_TYPE, _WRAPPED, _BLOCKS)
+    strange = int((~np.isin(rows["type"], known_types)).sum())
     build.skip("kind-not-read", "records of other types", strange)
     build.skip("metadata-unused", "numbers of blocks", int((rows["type"] == _BLOCKS).sum()))
     copies = chosen(rows, rows["type"] == _COPIED).view(_COPY)
@@ -289,16 +289,16 @@ def tasks(rows: Records, build: TraceBuilder) -> Tasks:
     build.skip("metadata-unused", "tasks being received", int((~moving).sum()))
     stream, task, time, kind = stream[moving] & _STREAMS, task[moving], time[moving], kind[moving]
     start, end, matched = paired(combined_key(stream, task, kind), state[moving] == _STARTED)
-    rest = int((~matched).sum())
-    build.seen("slice", rest)
-    build.skip("end-without-begin", "states of tasks without their other end", rest, "slice")
+    n_unmatched = int((~matched).sum())
+    build.seen("slice", n_unmatched)
+    build.skip("end-without-begin", "states of tasks without their other end", n_unmatched, "slice")
     none = np.full(len(start), NO_CONTEXT, np.int64)
     return Tasks(stream[start], task[start], time[start], time[end], kind[start], none)
 
 
 def flips(rows: Records) -> Flips:
     """The wraps of task numbers, in the order of time."""
-    of = chosen(rows, rows["type"] == _WRAPPED).view(_FLIP)
-    of = of[np.argsort(of["time"], kind="stable")]
-    stream, time, number = (of[name].astype(np.int64) for name in ("stream", "time", "number"))
+    wrapped = chosen(rows, rows["type"] == _WRAPPED).view(_FLIP)
+    wrapped = wrapped[np.argsort(wrapped["time"], kind="stable")]
+    stream, time, number = (wrapped[name].astype(np.int64) for name in ("stream", "time", "number"))
     return Flips(stream & _STREAMS, time, number)

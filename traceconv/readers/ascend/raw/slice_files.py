@@ -40,11 +40,11 @@ _FILESIZE = lazy_regex(rb"filesize:\s*(\d{1,18})")
 
 def numbered(names: Iterable[str]) -> dict[str, list[str]]:
     """Slices by what they are slices of, in the order of their numbers; other files are left."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    by_stem: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         if match := SLICE.fullmatch(name):
-            found.setdefault(match["stem"], []).append((int(match["number"]), name))
-    return {stem: [name for _, name in sorted(slices)] for stem, slices in sorted(found.items())}
+            by_stem.setdefault(match["stem"], []).append((int(match["number"]), name))
+    return {stem: [name for _, name in sorted(slices)] for stem, slices in sorted(by_stem.items())}
 
 
 def gathered(source: Source, names: Sequence[str], build: TraceBuilder) -> Blob:
@@ -60,9 +60,9 @@ def gathered(source: Source, names: Sequence[str], build: TraceBuilder) -> Blob:
             continue
         size = len(parts[-1])
         room -= size
-        stated = _FILESIZE.search(source.head(name + DONE, 64))
-        if stated and int(stated[1]) > size:
-            build.skip("truncated", f"{size} of {int(stated[1])} bytes")
+        stated_size = _FILESIZE.search(source.head(name + DONE, 64))
+        if stated_size and int(stated_size[1]) > size:
+            build.skip("truncated", f"{size} of {int(stated_size[1])} bytes")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -100,16 +100,16 @@ def records(
         build.skip("skipped-bytes", f"{spare} bytes of a record at byte 0")
     if good.all():
         return rows
-    first = int(np.flatnonzero(~good)[0])
-    place = f"byte {spare + first * layout.itemsize}"
-    build.skip("malformed-record", place, len(rows) - int(good.sum()))
+    first_bad = int(np.flatnonzero(~good)[0])
+    where = f"byte {spare + first_bad * layout.itemsize}"
+    build.skip("malformed-record", where, len(rows) - int(good.sum()))
     return chosen(rows, good)
 
 
-def chosen(rows: Records, which: NDArray[np.bool_]) -> Records:
+def chosen(rows: Records, is_chosen: NDArray[np.bool_]) -> Records:
     """Some records, with the bytes between their fields: indexing alone copies fields only."""
-    whole = rows.view(f"V{rows.dtype.itemsize}")[which]  # as opaque bytes
-    return whole.view(rows.dtype)
+    opaque = rows.view(f"V{rows.dtype.itemsize}")[is_chosen]  # as opaque bytes
+    return opaque.view(rows.dtype)
 
 
 def _from(blob: Blob, layout: np.dtype[np.void], start: int) -> Records:

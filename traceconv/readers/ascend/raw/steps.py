@@ -68,8 +68,8 @@ class Iterations:
 
 def plausible_old(rows: Records) -> NDArray[np.bool_]:
     """Tags are small numbers kept in eight bytes, and no counter starts at 0."""
-    found: NDArray[np.bool_] = (rows["tag"] < 1 << 16) & (rows["time"] > 0)
-    return found & (rows["time"] < 1 << 62)
+    is_plausible: NDArray[np.bool_] = (rows["tag"] < 1 << 16) & (rows["time"] > 0)
+    return is_plausible & (rows["time"] < 1 << 62)
 
 
 def old_markers(rows: Records) -> Markers:
@@ -88,62 +88,62 @@ def old_iterations(markers: Markers) -> Iterations:
     """
     closed = np.flatnonzero(markers.tag == _CLOSED)
     end = markers.time[closed]
-    step = _of_each(closed, len(markers.tag))
+    step = _steps_of_markers(closed, len(markers.tag))
     forward = _last_in(step, markers, _FORWARD, len(closed))
     backward = _last_in(step, markers, _BACKWARD, len(closed))
     # a step starts where the one before ended; the first one at its forward marker, if it has one
     start = np.concatenate((forward[:1], end[:-1]))
     start[:1] = np.where(start[:1] < 0, end[:1], start[:1])
-    first = np.concatenate(([0], closed[:-1] + 1))[: len(closed)]
+    first_markers = np.concatenate(([0], closed[:-1] + 1))[: len(closed)]
     numbers = np.arange(1, len(closed) + 1)
-    return Iterations(numbers, start, end, forward, backward, first, closed)
+    return Iterations(numbers, start, end, forward, backward, first_markers, closed)
 
 
-def _of_each(last: NDArray[np.intp] | I64, markers: int) -> NDArray[np.intp]:
+def _steps_of_markers(last_markers: NDArray[np.intp] | I64, markers: int) -> NDArray[np.intp]:
     """The step each marker belongs to, given the last marker of each; one more behind the last."""
     # a one behind each last marker: the sum up to a marker counts the steps that ended before it
     ended = np.zeros(markers + 1, np.intp)
-    ended[last + 1] = 1
+    ended[last_markers + 1] = 1
     return np.cumsum(ended)[:markers]
 
 
 def _last_in(step: NDArray[np.intp], markers: Markers, tag: int, steps: int) -> I64:
     """The time of the last marker of this tag in each step."""
-    found = np.full(steps + 1, -1, np.int64)
+    last_times = np.full(steps + 1, -1, np.int64)
     rows = np.flatnonzero(markers.tag == tag)
-    found[step[rows]] = markers.time[rows]  # of several markers in a step the last one stays
-    return found[:steps]
+    last_times[step[rows]] = markers.time[rows]  # of several markers in a step the last one stays
+    return last_times[:steps]
 
 
 def old_reduces(markers: Markers, steps: Iterations) -> TableRows:
     """Collectives: the k-th starts with marker 3 + 2k and ends with the one after it."""
     rows = (markers.tag >= _FIRST_REDUCE) & (markers.tag <= _LAST_REDUCE) & (markers.tag != _CLOSED)
-    which = (markers.tag - _FIRST_REDUCE) // 2
-    return _reduces(markers, steps, rows, which, (markers.tag - _FIRST_REDUCE) % 2 == 0)
+    collective = (markers.tag - _FIRST_REDUCE) // 2
+    return _reduces(markers, steps, rows, collective, (markers.tag - _FIRST_REDUCE) % 2 == 0)
 
 
 def _reduces(
-    markers: Markers, steps: Iterations, chosen: Mask, which: I64, begins: Mask
+    markers: Markers, steps: Iterations, chosen: Mask, collective: I64, begins: Mask
 ) -> TableRows:
     """Pairs of markers of one kind within one iteration: ``start`` and ``end`` in ticks, ``step``,
     ``within`` (their place in it), ``Stream Id``, ``Operator`` (the tag)."""
     rows = np.flatnonzero(chosen)
     # the step of each marker; markers between two steps, or behind the last, belong to none
-    at = _of_each(steps.last, len(markers.tag))[rows]
-    inside = at < len(steps.last)
-    inside[inside] = steps.first[at[inside]] <= rows[inside]
-    rows, at = rows[inside], at[inside]
-    start, end, _ = paired(combined_key(at, which[rows]), begins[rows])
-    first, last, step = rows[start], rows[end], at[start]
+    i_step = _steps_of_markers(steps.last, len(markers.tag))[rows]
+    inside = i_step < len(steps.last)
+    inside[inside] = steps.first[i_step[inside]] <= rows[inside]
+    rows, i_step = rows[inside], i_step[inside]
+    start, end, _ = paired(combined_key(i_step, collective[rows]), begins[rows])
+    begin, finish, step = rows[start], rows[end], i_step[start]
     order = np.argsort(step, kind="stable")
-    first, last, step = first[order], last[order], step[order]
+    begin, finish, step = begin[order], finish[order], step[order]
     # pairs of one step are neighbours now: their number is the distance to the first of them
     runs = np.flatnonzero(np.diff(step, prepend=-1))
     within = np.arange(len(step)) - np.repeat(runs, np.diff(runs, append=len(step)))
     columns = {
-        "step": steps.number[step], "within": within, "start": markers.time[first],
-        "end": markers.time[last], "Stream Id": markers.stream[first],
-        "Operator": markers.tag[first],
+        "step": steps.number[step], "within": within, "start": markers.time[begin],
+        "end": markers.time[finish], "Stream Id": markers.stream[begin],
+        "Operator": markers.tag[begin],
     }  # fmt: skip
     return TableRows(columns, "step markers", len(step))
 
@@ -157,28 +157,32 @@ def new_iterations(markers: Markers) -> Iterations:
     A marker of the graph's start opens one, a marker of an iteration's end closes it and opens the
     next, a marker of the graph's end closes the last; what is still open at the end never ended.
     """
-    opened, closed, at = [], [], -1
+    opened, closed, open_row = [], [], -1
     chained = False  # the open one began where another ended
     control = np.isin(markers.tag, (_START, _END, _ITERATION))
     rows = np.flatnonzero(control)
     for row, tag in zip(rows.tolist(), markers.tag[rows].tolist(), strict=True):  # few per step
         if tag == _START:
-            if at < 0 or chained:
-                at, chained = row, False
-        elif at >= 0 and not (tag == _END and chained):
-            opened.append(at)
+            if open_row < 0 or chained:
+                open_row, chained = row, False
+        elif open_row >= 0 and not (tag == _END and chained):
+            opened.append(open_row)
             closed.append(row)
-            at, chained = (row, True) if tag == _ITERATION else (-1, False)
-    first, last = np.array(opened, np.int64), np.array(closed, np.int64)
-    step = _of_each(last, len(markers.tag))
-    inside = step < len(last)
-    inside[inside] = first[step[inside]] <= np.flatnonzero(inside)
-    step = np.where(inside, step, len(last))
+            open_row, chained = (row, True) if tag == _ITERATION else (-1, False)
+    first_markers, last_markers = np.array(opened, np.int64), np.array(closed, np.int64)
+    step = _steps_of_markers(last_markers, len(markers.tag))
+    inside = step < len(last_markers)
+    inside[inside] = first_markers[step[inside]] <= np.flatnonzero(inside)
+    step = np.where(inside, step, len(last_markers))
     return Iterations(
-        np.arange(1, len(first) + 1), markers.time[first], markers.time[last],
-        _last_in(step, markers, _FP, len(first)), _last_in(step, markers, _BP, len(first)),
-        first, last,
-    )  # fmt: skip
+        np.arange(1, len(first_markers) + 1),
+        markers.time[first_markers],
+        markers.time[last_markers],
+        _last_in(step, markers, _FP, len(first_markers)),
+        _last_in(step, markers, _BP, len(first_markers)),
+        first_markers,
+        last_markers,
+    )
 
 
 def new_reduces(markers: Markers, steps: Iterations) -> TableRows:
@@ -205,8 +209,8 @@ def put_old(build: TraceBuilder, markers: Markers, clock: Clock, points: Mapping
     steps = old_iterations(markers)
     _report_open(build, markers, steps, (_FORWARD, _BACKWARD))
     add = _Adding(build, clock, -1)
-    named = {"FP Start": _FORWARD, "BP End": _BACKWARD}
-    facts = {key: points[tag] for key, tag in named.items() if tag in points}
+    tag_by_fact = {"FP Start": _FORWARD, "BP End": _BACKWARD}
+    facts = {key: points[tag] for key, tag in tag_by_fact.items() if tag in points}
     add.iterations(steps, facts)
     waits = (steps.forward >= 0) & (steps.forward > steps.start)
     interval = OpClass.INTERVAL
@@ -217,30 +221,30 @@ def put_old(build: TraceBuilder, markers: Markers, clock: Clock, points: Mapping
 def put_new(build: TraceBuilder, markers: Markers, clock: Clock) -> None:
     """The steps of a ``ts_track``: iterations of every graph, waits for data, framework steps."""
     markers = markers.take(np.argsort(markers.time, kind="stable"))
-    own = markers.tag < _NEXT
-    for graph in np.unique(markers.graph[own]).tolist():
-        of = markers.take(own & (markers.graph == graph))
-        steps = new_iterations(of)
-        _report_open(build, of, steps, (_FP, _BP))
+    of_graph = markers.tag < _NEXT
+    for graph in np.unique(markers.graph[of_graph]).tolist():
+        own_markers = markers.take(of_graph & (markers.graph == graph))
+        steps = new_iterations(own_markers)
+        _report_open(build, own_markers, steps, (_FP, _BP))
         add = _Adding(build, clock, graph)
         add.iterations(steps, {})
-        add.parts(steps, new_reduces(of, steps), {})
-    _put_pairs(build, markers, clock)
+        add.parts(steps, new_reduces(own_markers, steps), {})
+    _put_waits_and_steps(build, markers, clock)
 
 
-def _put_pairs(build: TraceBuilder, markers: Markers, clock: Clock) -> None:
+def _put_waits_and_steps(build: TraceBuilder, markers: Markers, clock: Clock) -> None:
     """Waits for data (any graph) and the steps of the framework (no graph): simple pairs."""
     rows = np.flatnonzero((markers.tag >= _NEXT) & (markers.tag < _AFTER))
-    of = markers.take(rows)
-    start, end, matched = paired(combined_key(of.graph, of.tag // 2), of.tag % 2 == 0)
+    marks = markers.take(rows)
+    start, end, matched = paired(combined_key(marks.graph, marks.tag // 2), marks.tag % 2 == 0)
     build.skip("unfinished-slice", "markers of waits for data and of steps", int((~matched).sum()))
-    first, last = of.take(start), of.take(end)
-    steps, number = first.tag >= _STEP, np.where(first.index > 0, first.index, -1)
-    for graph in np.unique(first.graph).tolist():
-        mine, add = first.graph == graph, _Adding(build, clock, graph)
+    begin, finish = marks.take(start), marks.take(end)
+    steps, number = begin.tag >= _STEP, np.where(begin.index > 0, begin.index, -1)
+    for graph in np.unique(begin.graph).tolist():
+        is_own, add = begin.graph == graph, _Adding(build, clock, graph)
         iteration = OpClass.ITERATION
-        add.slices("Iteration {}", iteration, number, first.time, last.time, mine & steps)
-        add.slices("GetNext", OpClass.OTHER, number, first.time, last.time, mine & ~steps)
+        add.slices("Iteration {}", iteration, number, begin.time, finish.time, is_own & steps)
+        add.slices("GetNext", OpClass.OTHER, number, begin.time, finish.time, is_own & ~steps)
     strange = int((markers.tag >= _AFTER).sum())
     build.skip("kind-not-read", "markers of an unknown tag", strange)
 
@@ -249,9 +253,9 @@ def _report_open(
     build: TraceBuilder, markers: Markers, steps: Iterations, tags: Sequence[int]
 ) -> None:
     """Report markers of these tags behind the last iteration that ended."""
-    rest = markers.tag[int(steps.last[-1]) + 1 if len(steps.last) else 0 :]
-    place = "markers of an iteration that never ended"
-    build.skip("truncated", place, int(np.isin(rest, tags).sum()))
+    open_tags = markers.tag[int(steps.last[-1]) + 1 if len(steps.last) else 0 :]
+    where = "markers of an iteration that never ended"
+    build.skip("truncated", where, int(np.isin(open_tags, tags).sum()))
 
 
 @dataclass(frozen=True)
@@ -264,9 +268,9 @@ class _Adding:
 
     def iterations(self, steps: Iterations, facts: Mapping[str, str]) -> None:
         """Whole iterations; ``facts`` are arguments of each."""
-        every = np.ones(len(steps.number), bool)
+        all_rows = np.ones(len(steps.number), bool)
         op, times = OpClass.ITERATION, (steps.start, steps.end)
-        self.slices("Iteration {}", op, steps.number, *times, every, facts)
+        self.slices("Iteration {}", op, steps.number, *times, all_rows, facts)
 
     def parts(self, steps: Iterations, reduces: TableRows, points: Mapping[int, str]) -> None:
         """The parts of iterations; ``points`` name collectives by their tag."""
@@ -277,17 +281,17 @@ class _Adding:
         pairs = zip(reduces["step"].tolist(), reduces["within"].tolist(), strict=True)
         reduces.coded("name", [f"Reduce_{step}_{k}" for step, k in pairs])
         reduces.names["Operator"] = points
-        known = np.isin(reduces["Operator"], list(points))
-        reduces.columns["Operator"] = np.where(known, reduces["Operator"], -1)
+        has_name = np.isin(reduces["Operator"], list(points))
+        reduces.columns["Operator"] = np.where(has_name, reduces["Operator"], -1)
         self._add(_REDUCES, reduces)
 
     def slices(
-        self, name: str, op: OpClass, step: I64, start: I64, end: I64, which: Mask,
+        self, name: str, op: OpClass, step: I64, start: I64, end: I64, chosen: Mask,
         facts: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """Some slices with the number of their step in their names; times are ticks."""
         rows = TableRows({"start": start, "end": end, "step": step}, "step markers", len(step))
-        rows = rows.take(which)
+        rows = rows.take(chosen)
         rows.coded("name", [name.format(n) for n in rows["step"].tolist()])
         for key, text in (facts or {}).items():
             rows.coded(key, [text] * len(rows))

@@ -79,4 +79,4 @@ def listed(value: object) -> Sequence[Any]:
 
 def objects(value: object) -> Iterator[Mapping[str, Any]]:
     """The objects of a JSON list."""
-    return (one for one in listed(value) if isinstance(one, dict))
+    return (entry for entry in listed(value) if isinstance(entry, dict))

@@ -72,23 +72,23 @@ def read_kernels(columns: Columns, build: TraceBuilder) -> None:
     _place(rows)
     step: I32 = np.where(rows["step"] < 2**31, rows["step"], -1).astype(np.int32)
     added = np.full(len(rows), -1, np.int64)
-    for layout, which in ((KERNELS, op != OpClass.COMM), (COLLECTIVES, op == OpClass.COMM)):
-        part = rows.take(which)
+    for layout, chosen in ((KERNELS, op != OpClass.COMM), (COLLECTIVES, op == OpClass.COMM)):
+        part = rows.take(chosen)
         graph = graphs(part["Model Id"])
-        added[which] = add_rows(build, layout, part, graph=graph, step=step[which])
-    named = (added >= 0) & (step >= 0)
-    if named.any():
-        _add_steps(step[named], rows["start"][named], rows["end"][named], build)
+        added[chosen] = add_rows(build, layout, part, graph=graph, step=step[chosen])
+    has_step = (added >= 0) & (step >= 0)
+    if has_step.any():
+        _add_steps(step[has_step], rows["start"][has_step], rows["end"][has_step], build)
 
 
 def _classes(names: Sequence[str], cores: Sequence[str]) -> I8:
     """The class of every row."""
     pairs = list(zip(names, cores, strict=True))
-    known = {
+    class_of_pair = {
         (name, core): OpClass.COMM if core in _OPERATIONS else task_class(name, core)
         for name, core in set(pairs)
     }
-    return np.array([known[pair] for pair in pairs], np.int8)
+    return np.array([class_of_pair[pair] for pair in pairs], np.int8)
 
 
 def _place(rows: TableRows) -> None:
@@ -110,12 +110,12 @@ def _place(rows: TableRows) -> None:
 def _add_steps(step: I32, start: I64, end: I64, build: TraceBuilder) -> None:
     """The steps that the table names, from the first start to the last end of their operators."""
     order = np.argsort(step, kind="stable")
-    numbers, first = np.unique(step[order], return_index=True)
+    numbers, begin = np.unique(step[order], return_index=True)
     build.skip("steps-from-operators", "column Step Id", len(numbers))
     # rows of one step are neighbours now: the least start and the greatest end of each run
     columns = {
-        "start": np.minimum.reduceat(start[order], first),
-        "end": np.maximum.reduceat(end[order], first),
+        "start": np.minimum.reduceat(start[order], begin),
+        "end": np.maximum.reduceat(end[order], begin),
         "step": numbers.astype(np.int64),
     }
     add_rows(build, STEPS, TableRows(columns, "column Step Id", len(numbers)), step=numbers)
@@ -133,18 +133,18 @@ def report_missing(table: SideTable, steps: SideTable | None, build: TraceBuilde
     columns = table.columns
     if _START not in columns:
         return
-    places = [f"{one.code} x{one.count}" for one in table.issues if one.code in _CUT]
+    places = [f"{issue.code} x{issue.count}" for issue in table.issues if issue.code in _CUT]
     length = columns.get(_DUR, np.full(len(table), ABSENT, np.int64))
     timed = (columns[_START] != ABSENT) & (length >= 0)
     if not timed.all():
         places.append(f"{np.count_nonzero(~timed)} rows without a start or a length")
-    places += _less_than_stated(columns, np.where(timed, length, 0), steps)
+    places += _incomplete_steps(columns, np.where(timed, length, 0), steps)
     for where in places:
         build.skip("operators-missing", where)
     build.hints.partial_device = bool(places)
 
 
-def _less_than_stated(
+def _incomplete_steps(
     columns: Mapping[str, Any], length: I64, steps: SideTable | None
 ) -> list[str]:
     """The steps that compute for longer than their operators take together."""
@@ -154,14 +154,16 @@ def _less_than_stated(
     names, cores = (columns.get(heading, empty) for heading in ("Name", "Accelerator Core"))
     classes = _classes([*map(str, names.tolist())], [*map(str, cores.tolist())])
     computes = classes == OpClass.COMPUTE
-    own = columns.get("Step Id", np.full(len(length), ABSENT, np.int64))
+    row_steps = columns.get("Step Id", np.full(len(length), ABSENT, np.int64))
     number = steps.columns.get("Step", np.full(len(steps), ABSENT, np.int64))
-    found = []
-    for step, stated in zip(number.tolist(), steps[_COMPUTING].tolist(), strict=True):
-        mine = computes & (own == step) if step != ABSENT else computes
-        spent = int(length[mine].sum())
-        if spent < _MOST_OF * stated:
+    incomplete = []
+    for step, computing_ns in zip(number.tolist(), steps[_COMPUTING].tolist(), strict=True):
+        of_step = computes & (row_steps == step) if step != ABSENT else computes
+        spent = int(length[of_step].sum())
+        if spent < _MOST_OF * computing_ns:
             where = f"step {step}: " if step != ABSENT else ""
             operators = f"operators of {us_text(spent)} µs"
-            found.append(f"{where}{operators}, Computing of {us_text(stated)} µs in {steps.name}")
-    return found
+            incomplete.append(
+                f"{where}{operators}, Computing of {us_text(computing_ns)} µs in {steps.name}"
+            )
+    return incomplete

@@ -98,8 +98,8 @@ def operation_columns(source: Source, name: str, issues: Issues) -> Columns:
         SourceError: the file cannot be read, or is too large.
         MalformedInputError: it holds no JSON object.
     """
-    found = _operators(source, name, _TIMES)
-    rows = [place | row(info[_TIMES]) for place, info in found if mapping(info[_TIMES])]
+    operators = _operators(source, name, _TIMES)
+    rows = [position | row(info[_TIMES]) for position, info in operators if mapping(info[_TIMES])]
     return _typed(source, name, issues, rows)
 
 
@@ -113,19 +113,19 @@ def bandwidth_columns(source: Source, name: str, issues: Issues) -> Columns:
     ``Count``, ``Total Duration(ms)``. Errors as there.
     """
     rows = []
-    for place, info in _operators(source, name, _TIMES):
+    for position, info in _operators(source, name, _TIMES):
         for transport, figures in mapping(info.get(_BANDWIDTH)).items():
-            sums = {key: one for key, one in mapping(figures).items() if key != _SIZES}
-            of = place | {"Transport Type": transport} | row(sums)
+            sums = {key: figure for key, figure in mapping(figures).items() if key != _SIZES}
+            row_start = position | {"Transport Type": transport} | row(sums)
             sizes = mapping(mapping(figures).get(_SIZES))
             good = {size: pair for size, pair in sizes.items() if _is_pair(pair)}
-            where = f"{place['Operator']}: {_SIZES}"
+            where = f"{position['Operator']}: {_SIZES}"
             issues.add("malformed-record", source.title(name), where, len(sizes) - len(good))
-            if not good and not of.get("Transit Size(MB)", "").strip("0."):
+            if not good and not row_start.get("Transit Size(MB)", "").strip("0."):
                 continue
             for size, (count, total) in (good or {"0": ("0", "0")}).items():
                 package = {"Package Size(MB)": size, "Count": cell(count)}
-                rows.append(of | package | {"Total Duration(ms)": cell(total)})
+                rows.append(row_start | package | {"Total Duration(ms)": cell(total)})
     return _typed(source, name, issues, rows)
 
 
@@ -137,7 +137,7 @@ def matrix_columns(source: Source, name: str, issues: Issues) -> Columns:
     ``Op Name``. Errors as :func:`operation_columns`.
     """
     links = _operators(source, name, "Transport Type")
-    rows = [place | row(info, {"op_name": "Op Name"}) for place, info in links]
+    rows = [position | row(info, {"op_name": "Op Name"}) for position, info in links]
     return _typed(source, name, issues, rows)
 
 
@@ -175,7 +175,9 @@ def _operators(source: Source, name: str, sign: str) -> Iterator[tuple[Row, Mapp
         if sign in mapping(value):
             yield _place(path), value
         elif len(path) <= _DEEPEST:
-            inner = [((*path, key), one) for key, one in mapping(value).items() if key != _TOTAL]
+            inner = [
+                ((*path, key), member) for key, member in mapping(value).items() if key != _TOTAL
+            ]
             stack += reversed(inner)
 
 
@@ -211,16 +213,16 @@ def step_numbers(column: Column, doubt: Doubt) -> Column:
     if column.dtype == np.int64:
         return column
     texts = [str(cell) for cell in column.tolist()]
-    found = [match[1] if (match := _STEP.fullmatch(text)) else text for text in texts]
-    numbers = typed("", found, doubt)
-    return numbers if any(found) else np.full(len(found), ABSENT, np.int64)
+    number_texts = [match[1] if (match := _STEP.fullmatch(text)) else text for text in texts]
+    numbers = typed("", number_texts, doubt)
+    return numbers if any(number_texts) else np.full(len(number_texts), ABSENT, np.int64)
 
 
 def _is_pair(value: Any) -> bool:
     """Whether it is a count and a duration; numbers may be written as texts."""
     if not isinstance(value, list) or len(value) != 2:
         return False
-    return bool((values([cell(one) for one in value]) >= 0).all())  # NaN is not
+    return bool((values([cell(member) for member in value]) >= 0).all())  # NaN is not
 
 
 # -- databases ------------------------------------------------------------------------------------
@@ -236,7 +238,10 @@ Cells = tuple[str, str | float | None]
 
 def _totals(prefix: str = "", when: str = "") -> dict[str, Cells]:
     totals = ("Allocated", "Reserved", "Active")
-    return {f"{prefix}Total {one}(MB)": (f"{when}otal{one}", MB) for one in totals}
+    return {
+        f"{prefix}Total {sort_of_total}(MB)": (f"{when}otal{sort_of_total}", MB)
+        for sort_of_total in totals
+    }
 
 
 _KERNEL_TEXTS = {
@@ -288,12 +293,12 @@ def database_columns(database: Database, side_table: str, doubt: Doubt) -> Colum
     }
     rows = database.columns(name, requested) if name else _kernels(database, requested)
     return {
-        heading: _shown(database, rows[column.partition("|")[0]], how)
+        heading: _written(database, rows[column.partition("|")[0]], how)
         for heading, (column, how) in headings.items()
     }
 
 
-def _shown(database: Database, column: Column, how: str | float | None) -> Column:
+def _written(database: Database, column: Column, how: str | float | None) -> Column:
     if how is None:  # NULL reads as a negative number
         return np.where(column < 0, ABSENT, column)
     if isinstance(how, float):
@@ -309,32 +314,32 @@ def _shown(database: Database, column: Column, how: str | float | None) -> Colum
 
 def _kernels(database: Database, requested: Mapping[str, Any]) -> Columns:
     """The compute tasks in the order of their starts."""
-    own = ("startNs", "endNs", "globalTaskId", "deviceId", "streamId", "taskId", "modelId")
-    tasks = database.columns("TASK", dict.fromkeys(own, -1))
-    of_info = {column: -1 for column in requested if column not in own}
+    task_fields = ("startNs", "endNs", "globalTaskId", "deviceId", "streamId", "taskId", "modelId")
+    tasks = database.columns("TASK", dict.fromkeys(task_fields, -1))
+    of_info = {column: -1 for column in requested if column not in task_fields}
     info = database.columns("COMPUTE_TASK_INFO", {"globalTaskId": -1, **of_info})
-    at = lookup(info["globalTaskId"], tasks["globalTaskId"])
-    kept = np.flatnonzero((at >= 0) & (tasks["startNs"] >= 0))
-    kept = kept[np.argsort(tasks["startNs"][kept], kind="stable")]
-    rows = {name: picked(column, at[kept]) for name, column in info.items()}
-    rows |= {name: column[kept] for name, column in tasks.items()}
+    info_rows = lookup(info["globalTaskId"], tasks["globalTaskId"])
+    chosen = np.flatnonzero((info_rows >= 0) & (tasks["startNs"] >= 0))
+    chosen = chosen[np.argsort(tasks["startNs"][chosen], kind="stable")]
+    rows = {name: picked(column, info_rows[chosen]) for name, column in info.items()}
+    rows |= {name: column[chosen] for name, column in tasks.items()}
     return {**rows, "duration": np.maximum(rows["endNs"] - rows["startNs"], 0)}
 
 
 def _sums(database: Database, name: str, headings: Mapping[str, str], doubt: Doubt) -> Columns:
-    there = [column for column in headings if column in database.tables[name]]
+    present = [column for column in headings if column in database.tables[name]]
 
     def text(value: object) -> str:
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
         return "" if value is None else str(value)
 
-    found = [
-        {headings[c]: text(v) for c, v in zip(there, stored, strict=True)}
-        for stored in database.rows(name, *there)
+    texts = [
+        {headings[c]: text(v) for c, v in zip(present, stored, strict=True)}
+        for stored in database.rows(name, *present)
         if _TOTAL not in stored
     ]
-    columns = table(found, doubt, text=_TEXT_HEADINGS)
+    columns = table(texts, doubt, text=_TEXT_HEADINGS)
     if "Step" in columns:
         columns["Step"] = step_numbers(columns["Step"], doubt)
     return columns

@@ -202,7 +202,7 @@ def looks_like(source: Source, name: str) -> bool:
     table = table_of(name)
     if not table:
         sums = is_sqlite(source.head(name, 16)) if name.endswith((".db", ".dat")) else False
-        return sums and bool(_held(source, name, set(SUMS)))
+        return sums and bool(_tables_held(source, name, set(SUMS)))
     if not source.size(name):
         return False
     head = source.head(name)
@@ -218,43 +218,45 @@ def with_tables(
     groups are used for all captures if no capture states its own.
     Issues: export-unused, malformed-record.
     """
-    found = list(captures)
+    with_facts = list(captures)
     folders = dict.fromkeys(name.rpartition("/")[0] for name in ordered)
     for folder in folders:
         if folder.rpartition("/")[2] != CLUSTER:
             continue
         around, inside = folder_around(folder), [n for n in ordered if n.startswith(f"{folder}/")]
-        parents = [{str(p) for n in c.files for p in PurePosixPath(n).parents} for c in found]
+        parents = [{str(p) for n in c.files for p in PurePosixPath(n).parents} for c in with_facts]
         beside = [i for i, above in enumerate(parents) if around == "" or around in above]
         if beside:
-            first = found[beside[0]]
-            more = [n for n in inside if table_of(n) or n == f"{folder}/cluster_analysis.db"]
-            known = tuple(dict.fromkeys((*first.known, *more)))
-            found[beside[0]] = replace(first, known=known)
-            _place(found, beside, inside, issues)
-    found = [_described(capture) for capture in found]
-    for capture in found:
+            owner = with_facts[beside[0]]
+            tables = [n for n in inside if table_of(n) or n == f"{folder}/cluster_analysis.db"]
+            known_files = tuple(dict.fromkeys((*owner.known, *tables)))
+            with_facts[beside[0]] = replace(owner, known=known_files)
+            _place(with_facts, beside, inside, issues)
+    with_facts = [_described(capture) for capture in with_facts]
+    for capture in with_facts:
         for name, use in capture.uses.items():
             if use == LEFT_OUT:
                 issues.add("export-unused", capture.source.title(name))
-    return found
+    return with_facts
 
 
 def _place(
-    found: list[Capture], beside: Sequence[int], names: Sequence[str], issues: Issues
+    captures: list[Capture], beside: Sequence[int], names: Sequence[str], issues: Issues
 ) -> None:
     """Use the parallel groups that cluster tools state."""
-    every = [found[i] for i in beside]
-    stated = any(c.placement.groups or c.placement.coordinates for c in every)
-    if stated or not all(_PYTORCH.search(name) for c in every for name in c.files[:1]):
+    near = [captures[i] for i in beside]
+    has_own = any(c.placement.groups or c.placement.coordinates for c in near)
+    if has_own or not all(_PYTORCH.search(name) for c in near for name in c.files[:1]):
         return
-    sizes = {axis: size for c in every for axis, size in c.placement.sizes.items()}
-    world_size = max(c.world_size for c in every)
-    said = of_cluster(every[0].source, names, sizes, world_size, issues)
-    if said.groups or said.sizes:
+    sizes = {axis: size for c in near for axis, size in c.placement.sizes.items()}
+    world_size = max(c.world_size for c in near)
+    stated = of_cluster(near[0].source, names, sizes, world_size, issues)
+    if stated.groups or stated.sizes:
         for i in beside:
-            known = {**said.sizes, **found[i].placement.sizes}
-            found[i] = replace(found[i], placement=msgspec.structs.replace(said, sizes=known))
+            known_sizes = {**stated.sizes, **captures[i].placement.sizes}
+            captures[i] = replace(
+                captures[i], placement=msgspec.structs.replace(stated, sizes=known_sizes)
+            )
 
 
 def _described(capture: Capture) -> Capture:
@@ -269,8 +271,16 @@ def _described(capture: Capture) -> Capture:
     uses = {}
     for name in capture.known:
         raw = not name.endswith(".done") and not set(name.split("/")).isdisjoint(_RAW)
-        other = name.endswith(".db") != database and _EXPORT.fullmatch(name.rpartition("/")[2])
-        if other and capture.files and name not in holds and not raw and source.size(name):
+        is_other_export = name.endswith(".db") != database and _EXPORT.fullmatch(
+            name.rpartition("/")[2]
+        )
+        if (
+            is_other_export
+            and capture.files
+            and name not in holds
+            and not raw
+            and source.size(name)
+        ):
             uses[name] = LEFT_OUT
         else:
             uses[name] = holds.get(name) or (_RAW_USE if raw else use_of(source, name))
@@ -304,7 +314,7 @@ def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, .
     lacking = {*SUMS, *TABLES} - tables.keys()
     held: dict[str, list[str]] = {}
     for name in databases:
-        for table in _held(source, name, lacking):
+        for table in _tables_held(source, name, lacking):
             held.setdefault(table, []).append(name)
     for table, files in held.items():
         # one database per folder, the framework's before the collector's; the others repeat it
@@ -315,7 +325,7 @@ def found_tables(source: Source, names: Iterable[str]) -> dict[str, tuple[str, .
     return dict(sorted(tables.items()))
 
 
-def _held(source: Source, name: str, lacking: Collection[str]) -> list[str]:
+def _tables_held(source: Source, name: str, lacking: Collection[str]) -> list[str]:
     """Which of the lacking tables a database holds; nothing is raised."""
     if not lacking or not is_sqlite(source.head(name, 16)):
         return []
@@ -323,12 +333,12 @@ def _held(source: Source, name: str, lacking: Collection[str]) -> list[str]:
 
     try:
         with opened(source, name, salvage=True) as database:
-            there = set(database.tables)
+            present = set(database.tables)
     except (MalformedInputError, SourceError):
         return []
-    sums = [t for t, (table, _) in SUMS.items() if table in there]
-    made = [t for t, needed in TABLES.items() if there.issuperset(needed)]
-    return [t for t in (*sums, *made) if t in lacking]
+    sums = [t for t, (table, _) in SUMS.items() if table in present]
+    from_columns = [t for t, needed in TABLES.items() if present.issuperset(needed)]
+    return [t for t in (*sums, *from_columns) if t in lacking]
 
 
 def _chosen(names: Sequence[str]) -> tuple[str, ...]:
@@ -382,10 +392,10 @@ def mindspore_tables_of(capture: Capture) -> list[tuple[str, str, str]]:
         for name in sorted((*capture.known, *capture.files))
         if name.rpartition("/")[2].startswith(_MINDSPORE_STARTS)
     ]
-    found: dict[str, tuple[str, str, str]] = {}
+    by_table: dict[str, tuple[str, str, str]] = {}
     tables = zip(MINDSPORE_TABLES, _MINDSPORE_FILES, strict=True)
     for (side_table, _, layout), pattern in tables if names else ():
         for name in names:
             if pattern.fullmatch(name.rpartition("/")[2]) and capture.source.size(name):
-                found[side_table] = (side_table, name, layout)
-    return list(found.values())
+                by_table[side_table] = (side_table, name, layout)
+    return list(by_table.values())

@@ -67,11 +67,11 @@ class AscendTablesReader:
             if looks_like(source, name):
                 places.setdefault(capture_folder(name, _OUTPUTS), []).append(name)
         alone = len(ordered) == len(source.names())
-        found = [
+        captures = [
             _capture(source, ordered, root, tables, alone, issues)
             for root, tables in places.items()
         ]
-        return [_opened(capture) for capture in with_tables(found, (), issues)]
+        return [_with_events(capture) for capture in with_tables(captures, (), issues)]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Offer the tables, and put operators on their streams if they have a time."""
@@ -135,7 +135,7 @@ def _identify(identity: Identity, inner: Sequence[str], folder: str) -> None:
     identity.folder(folder)
 
 
-def _opened(capture: Capture) -> Capture:
+def _with_events(capture: Capture) -> Capture:
     """The capture with the tables that are read for events, and their clock."""
     files = tuple(n for n in capture.tables.get(_KERNELS, ()) if n.endswith((".csv", ".csv.gz")))
     clock = None

@@ -38,12 +38,12 @@ ROWID = "rowid"
 
 def found_in(names: str, present: tuple[str, ...]) -> str | None:
     """The name of a requested column in this database."""
-    found = next((n for n in names.split("|") if n in present), None)
-    return ROWID if found is None and names == ROWID else found
+    name = next((n for n in names.split("|") if n in present), None)
+    return ROWID if name is None and names == ROWID else name
 
 
 def _number(names: str, default: Any, present: tuple[str, ...]) -> str:
-    """A column of a SELECT as a number of the type of its default, which stands for all else."""
+    """A column of a SELECT as a number of the type of its default, which replaces other values."""
     name = found_in(names, present)
     plain = "NULL" if default != default else repr(default)  # NULL is read as NaN
     if name is None:
@@ -174,7 +174,7 @@ class Database:
         self._short: set[str] = set()
         self._plain: dict[str, PlainTable] = {}
         (count,), (size,) = (
-            connection.execute(f"PRAGMA {what}").fetchone() for what in ("page_count", "page_size")
+            connection.execute(f"PRAGMA {fact}").fetchone() for fact in ("page_count", "page_size")
         )
         self._bytes = int(count) * int(size)
         query = "SELECT name, rootpage, sql FROM sqlite_master WHERE type = 'table'"
@@ -192,7 +192,9 @@ class Database:
 
     def damaged_places(self) -> list[str]:
         """The damage as places of issues."""
-        return [f"table {one}" if one in self.tables else one for one in self.damage]
+        return [
+            f"table {damaged}" if damaged in self.tables else damaged for damaged in self.damage
+        ]
 
     def count(self, table: str) -> int:
         """Number of rows of a table, without those on damaged pages; 0 if it is absent."""
@@ -219,11 +221,11 @@ class Database:
         if not columns or not self.has(table, *columns):
             return []
         names = ", ".join(map(quoted, columns))
-        tests = (f"MAX({quoted(one)} NOT IN (0, '', '{{}}'))" for one in columns)
+        tests = (f"MAX({quoted(column)} NOT IN (0, '', '{{}}'))" for column in columns)
         rows = f"SELECT {names} FROM {quoted(table)} LIMIT {FIRST_ROWS}"
         query = f"SELECT {', '.join(tests)} FROM ({rows})"
-        [found] = [*self._rows(query, table)] or [(0,) * len(columns)]
-        return [one for one, yes in zip(columns, found, strict=True) if yes]
+        [has_values] = [*self._rows(query, table)] or [(0,) * len(columns)]
+        return [column for column, yes in zip(columns, has_values, strict=True) if yes]
 
     def columns(self, table: str, requested: Mapping[str, Any]) -> dict[str, Column]:
         """Columns as arrays, in the order of rows.
@@ -237,9 +239,9 @@ class Database:
         dtype = [(n.split("|")[0], "i8" if type(d) is int else "f8") for n, d in requested.items()]
         if present is None:
             return {name: np.empty(0, kind) for name, kind in dtype}
-        found = self._decoded(table, requested, present)
-        if found is not None:
-            return {name: column for (name, _), column in zip(dtype, found, strict=True)}
+        decoded = self._decoded(table, requested, present)
+        if decoded is not None:
+            return {name: column for (name, _), column in zip(dtype, decoded, strict=True)}
         terms = ", ".join(_number(n, default, present) for n, default in requested.items())
         query = f"SELECT {terms} FROM {quoted(table)} NOT INDEXED"
         rows = np.fromiter(self._rows(query, table), np.dtype(dtype))
@@ -253,14 +255,14 @@ class Database:
         if self._pages is None or plain is None:
             return None
         names = [(found_in(n, present), default) for n, default in requested.items()]
-        there = [
+        requests = [
             ColumnRequest(
                 present.index(name) if name != ROWID else -1, default, name == plain.rowid
             )
             for name, default in names
             if name is not None
         ]
-        columns = self._pages.columns(plain.root, there or [ColumnRequest(-1, -1)])
+        columns = self._pages.columns(plain.root, requests or [ColumnRequest(-1, -1)])
         if columns is None:
             return None
         rows, read = len(columns[0]), iter(columns)
@@ -289,8 +291,8 @@ class Database:
         """As :meth:`texts`, with values as bytes."""
         if not self.has(table, key, value):
             return {}
-        what = f"{quoted(key)}, CAST({quoted(value)} AS BLOB)"
-        query = f"SELECT {what} FROM {quoted(table)} WHERE {quoted(value)} IS NOT NULL"
+        terms = f"{quoted(key)}, CAST({quoted(value)} AS BLOB)"
+        query = f"SELECT {terms} FROM {quoted(table)} WHERE {quoted(value)} IS NOT NULL"
         rows = self._rows(query, table)
         return {k: v for k, v in rows if isinstance(k, int) and isinstance(v, bytes)}
 
@@ -307,10 +309,12 @@ class Database:
                 if high - low < SPREAD * len(only):
                     between = f"{query} WHERE {quoted(key)} BETWEEN {low} AND {high}"
                     return self._rows(between, table)
-            some = (only[i : i + KEYS_AT_ONCE].tolist() for i in range(0, len(only), KEYS_AT_ONCE))
-            lists = (",".join(map(str, keys)) for keys in some)
-            asked = (f"{query} WHERE {quoted(key)} IN ({keys})" for keys in lists)
-            return chain.from_iterable(self._rows(one, table) for one in asked)
+            batches = (
+                only[i : i + KEYS_AT_ONCE].tolist() for i in range(0, len(only), KEYS_AT_ONCE)
+            )
+            lists = (",".join(map(str, keys)) for keys in batches)
+            queries = (f"{query} WHERE {quoted(key)} IN ({keys})" for keys in lists)
+            return chain.from_iterable(self._rows(batch_query, table) for batch_query in queries)
         requested = set(only.tolist())
         return (row for row in self._rows(query, table) if row[0] in requested)
 
@@ -324,9 +328,9 @@ class Database:
 
     def _rows(self, query: str, table: str) -> Iterable[tuple[Any, ...]]:
         """The rows of a query; of a salvaged database up to the first damaged page."""
-        return self._kept(query, table) if self._salvage else self._run(query)
+        return self._salvaged(query, table) if self._salvage else self._run(query)
 
-    def _kept(self, query: str, table: str) -> Iterator[tuple[Any, ...]]:
+    def _salvaged(self, query: str, table: str) -> Iterator[tuple[Any, ...]]:
         if table in self._short and table not in self.damage:
             self.damage.append(table)
         try:
@@ -339,12 +343,12 @@ class Database:
 
     def _run(self, query: str) -> sqlite3.Cursor:
         checks = 0
-        most = (FREE_STEPS + STEPS_PER_BYTE * self._bytes) // STEPS_PER_CHECK
+        most_checks = (FREE_STEPS + STEPS_PER_BYTE * self._bytes) // STEPS_PER_CHECK
 
         def give_up() -> int:
             nonlocal checks
             checks += 1
-            return checks > most
+            return checks > most_checks
 
         self._connection.set_progress_handler(give_up, STEPS_PER_CHECK)
         return self._connection.execute(query)

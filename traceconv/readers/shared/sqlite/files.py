@@ -62,13 +62,13 @@ def fill_up(path: Path, page: int, whole: int) -> frozenset[int]:
     Returns:
         The present first pages (from 1) of the tables that lack pages.
     """
-    there = path.stat().st_size // page
+    n_pages = path.stat().st_size // page
     short: frozenset[int] = frozenset()
     with path.open("r+b") as file:
-        file.truncate(there * page)
-        if there:
+        file.truncate(n_pages * page)
+        if n_pages:
             with mmap.mmap(file.fileno(), 0) as data:
-                short = _Trees(data, page, there).mended()
+                short = _Trees(data, page, n_pages).mended()
         file.truncate(min(whole, MOST_BYTES))  # a hole takes no room
     return short
 
@@ -79,7 +79,7 @@ class _Trees:
     def __init__(self, data: mmap.mmap, page: int, there: int) -> None:
         self._data, self._page, self._there = data, page, there
         kinds = bytes((data[100],)) + data[page::page]
-        self._inner = {found.start() + 1 for found in re.finditer(bytes((_INTERIOR,)), kinds)}
+        self._inner = {match.start() + 1 for match in re.finditer(bytes((_INTERIOR,)), kinds)}
         self._visited: set[int] = set()
 
     def mended(self) -> frozenset[int]:
@@ -111,7 +111,7 @@ class _Trees:
         if depth > _DEEPEST or number in self._visited:
             return 0, True
         self._visited.add(number)
-        kept: list[_Reference] = []
+        references: list[_Reference] = []
         lost = False
         for cell, child in self._references(number):
             less = not 1 < child <= self._there
@@ -120,11 +120,11 @@ class _Trees:
             elif less:
                 child = 0
             lost |= less
-            kept += [(cell, child)] if child else []
-        if lost and depth and len(kept) < 2:  # an inner page needs two
-            return kept[0][1] if kept else 0, True
+            references += [(cell, child)] if child else []
+        if lost and depth and len(references) < 2:  # an inner page needs two
+            return references[0][1] if references else 0, True
         if lost:
-            self._rewrite(number, kept)
+            self._rewrite(number, references)
         return number, lost
 
     def _rewrite(self, number: int, kept: list[_Reference]) -> None:
@@ -133,8 +133,10 @@ class _Trees:
         if not kept:
             self._data[head : head + 5] = bytes((_LEAF, 0, 0, 0, 0))
         elif len(kept) == 1 and number != SCHEMA:  # only the schema's may have a single one
-            other = self._head(kept[0][1])
-            self._data[start : start + self._page] = self._data[other : other + self._page]
+            child_head = self._head(kept[0][1])
+            self._data[start : start + self._page] = self._data[
+                child_head : child_head + self._page
+            ]
         else:
             for i, (cell, child) in enumerate(kept[:-1]):
                 self._write(head + 12 + 2 * i, 2, cell)
@@ -166,7 +168,7 @@ class DatabaseFile:
         mode: of the URI that opens it.
         cut:  whether it is truncated and was filled up.
         short: first pages of the tables that lack pages for that reason.
-        whole: whether it holds all rows.
+        is_whole: whether it holds all rows.
         torn: whether its journal ends within a transaction, whose rows are lost.
     """
 
@@ -184,8 +186,8 @@ class DatabaseFile:
         try:
             path, journal = source.path(name), _journal(source, name)
             self.whole = journal is None
-            whole = path is not None and _head(path).startswith(MAGIC) and not journal
-            if path is not None and whole and not (salvage and _is_cut(path)):
+            is_whole = path is not None and _head(path).startswith(MAGIC) and not journal
+            if path is not None and is_whole and not (salvage and _is_cut(path)):
                 self.path, self.mode = path, "ro&immutable=1"
                 return
             self._folder = TemporaryFolder()
@@ -239,8 +241,8 @@ def _layout(path: Path) -> tuple[int, int]:
     head = _head(path)
     if len(head) < 100 or not head.startswith(MAGIC) or head[24:28] != head[92:96]:
         return 0, 0  # if the two change counters differ, the length is out of date
-    stated = int.from_bytes(head[16:18], "big")
-    page = 65536 if stated == 1 else stated
+    size_field = int.from_bytes(head[16:18], "big")
+    page = 65536 if size_field == 1 else size_field
     if page < 512 or page & (page - 1):
         return 0, 0
     return page, page * int.from_bytes(head[28:32], "big")
@@ -261,12 +263,12 @@ def _is_torn(journal: Path) -> bool:
         page, mark = int.from_bytes(head[8:12], "big"), head[16:24]
         if page < 512:
             return False
-        for at in range(_JOURNAL_HEADER, size, _FRAME_HEADER + page):
-            file.seek(at)
+        for frame_at in range(_JOURNAL_HEADER, size, _FRAME_HEADER + page):
+            file.seek(frame_at)
             frame = file.read(_FRAME_HEADER)
             if not mark.startswith(frame[8:16]):
                 break
-            torn = at + _FRAME_HEADER + page > size or not any(frame[4:8])
+            torn = frame_at + _FRAME_HEADER + page > size or not any(frame[4:8])
     return torn
 
 
@@ -343,28 +345,28 @@ class Records:
         else:
             kind = np.zeros(len(self), np.int64)
             kind[inside], self._next[inside] = _varints(self._data, self._next[inside])
-        place, small = self._body, kind < _FIRST_TEXT
+        begin, small = self._body, kind < _FIRST_TEXT
         width = np.array(_WIDTHS, np.int64)[np.minimum(kind, _FIRST_TEXT - 1)]
-        self._body = place + np.where(small, width, (kind - _FIRST_TEXT) >> 1)
+        self._body = begin + np.where(small, width, (kind - _FIRST_TEXT) >> 1)
         if (self._body > self._end).any() or (self._next > self._stop).any():
             raise NotPlain
-        return kind, place
+        return kind, begin
 
 
 def _varints(data: Bytes, at: I64) -> tuple[I64, I64]:
     """Varints of one to nine bytes, and their ends."""
     byte = data[at]
-    value, more = (byte & 0x7F).astype(np.int64), byte >= 0x80
+    value, continues = (byte & 0x7F).astype(np.int64), byte >= 0x80
     end = at + 1
     for i in range(1, 9):
-        if not more.any():
+        if not continues.any():
             return value, end
-        which = np.flatnonzero(more)
-        byte = data[at[which] + i]
-        part = byte if i == 8 else byte & 0x7F
-        value[which] = value[which] << (8 if i == 8 else 7) | part
-        end[which] += 1
-        more[which[byte < 0x80]] = False
+        unfinished = np.flatnonzero(continues)
+        byte = data[at[unfinished] + i]
+        bits = byte if i == 8 else byte & 0x7F
+        value[unfinished] = value[unfinished] << (8 if i == 8 else 7) | bits
+        end[unfinished] += 1
+        continues[unfinished[byte < 0x80]] = False
     return value, end
 
 
@@ -386,11 +388,11 @@ def _decoded(
     present = np.unique(kind) if len(kind) and (kind != kind[0]).any() else kind[:1]
     if len(present) == 1:
         return _of_kind(data, int(present[0]), place, requested, number)
-    found = np.empty(len(kind), requested.dtype)
-    for one in present.tolist():
-        rows = np.flatnonzero(kind == one)
-        found[rows] = _of_kind(data, one, place[rows], requested, number[rows])
-    return found
+    values = np.empty(len(kind), requested.dtype)
+    for type_code in present.tolist():
+        rows = np.flatnonzero(kind == type_code)
+        values[rows] = _of_kind(data, type_code, place[rows], requested, number[rows])
+    return values
 
 
 def _of_kind(
@@ -477,8 +479,8 @@ class Pages:
         size = int.from_bytes(head[16:18], "big") if len(head) == 100 else 0
         self._size = 65536 if size == 1 else size
         self._usable = self._size - (head[20] if size else 0)
-        whole = size > 0 and len(self._data) % self._size == 0 and head.startswith(MAGIC)
-        self._count = len(self._data) // self._size if whole else 0
+        is_whole = size > 0 and len(self._data) % self._size == 0 and head.startswith(MAGIC)
+        self._count = len(self._data) // self._size if is_whole else 0
 
     def columns(self, root: int, requested: Sequence[ColumnRequest]) -> list[NDArray[Any]] | None:
         """The columns of the table whose first page is ``root``, in the order of rows.
@@ -492,15 +494,15 @@ class Pages:
             if (2 * count > self._usable).any():
                 return None
             columns: list[NDArray[Any]] = [np.empty(int(count.sum()), w.dtype) for w in requested]
-            at = 0
+            row = 0
             group = np.cumsum(count) // _CELLS
             ends = np.flatnonzero(np.diff(group, prepend=-1))[1:]
-            for some in np.split(leaves, ends):
-                cells = self._pointed(some, self._short(some, 3), 8)
+            for group_leaves in np.split(leaves, ends):
+                cells = self._pointed(group_leaves, self._short(group_leaves, 3), 8)
                 rows = Records(self._data, cells, self._usable, self._size)
-                for column, what in zip(columns, requested, strict=True):
-                    column[at : at + len(rows)] = rows.column(what)
-                at += len(rows)
+                for column, request in zip(columns, requested, strict=True):
+                    column[row : row + len(rows)] = rows.column(request)
+                row += len(rows)
         except (NotPlain, IndexError):
             return None
         return columns
@@ -524,8 +526,8 @@ class Pages:
                 break
             count = self._short(level, 3)
             inner = big_endian(self._data, self._pointed(level, count, 12), 4)
-            last = big_endian(self._data, level * self._size + 8, 4)
-            level = np.insert(inner, np.cumsum(count), last) - 1
+            rightmost = big_endian(self._data, level * self._size + 8, 4)
+            level = np.insert(inner, np.cumsum(count), rightmost) - 1
         raise NotPlain
 
     def _pointed(self, pages: I64, count: I64, head: int) -> I64:
@@ -534,8 +536,8 @@ class Pages:
             raise NotPlain
         start = np.repeat(pages * self._size, count)
         number = np.arange(len(start)) - np.repeat(np.cumsum(count) - count, count)
-        at = start + head + 2 * number
-        pointer = self._data[at].astype(np.int64) << 8 | self._data[at + 1]
+        pointers = start + head + 2 * number
+        pointer = self._data[pointers].astype(np.int64) << 8 | self._data[pointers + 1]
         if ((pointer < head) | (pointer > self._usable - 4)).any():
             raise NotPlain
         cells: I64 = start + pointer

@@ -51,37 +51,37 @@ class Binder:
         around that time, its last instant included. Where not ``encloses``, it is the next slice to
         begin, if any, before one around.
         """
-        found, at = self._beginning(lane, time)
+        touched, last_begun = self._beginning(lane, time)
         if self._points is not None:
-            missing = np.flatnonzero(found < 0)
-            found[missing], _ = self._points._beginning(lane[missing], time[missing])
+            missing = np.flatnonzero(touched < 0)
+            touched[missing], _ = self._points._beginning(lane[missing], time[missing])
         if len(self._key):
-            i = np.flatnonzero((found < 0) & ~encloses & (at + 1 < len(self._key)))
-            i = i[self._lane[at[i] + 1] == lane[i]]
-            found[i] = self._row[at[i] + 1]
-            self._around(found, lane, time, at, (found < 0) & (at >= 0))
-        return found
+            i = np.flatnonzero((touched < 0) & ~encloses & (last_begun + 1 < len(self._key)))
+            i = i[self._lane[last_begun[i] + 1] == lane[i]]
+            touched[i] = self._row[last_begun[i] + 1]
+            self._fill_enclosing(touched, lane, time, last_begun, (touched < 0) & (last_begun >= 0))
+        return touched
 
     def _beginning(self, lane: I32, time: I64) -> tuple[I32, Index]:
         """The row that begins at each time, -1 if none does, and the last position not after it."""
-        found = np.full(len(lane), -1, np.int32)
+        beginning = np.full(len(lane), -1, np.int32)
         if not len(self._key):
-            return found, np.full(len(lane), -1, np.intp)
+            return beginning, np.full(len(lane), -1, np.intp)
         key = self._scale.keys(lane, time)
-        at = np.searchsorted(self._key, key, side="right") - 1
-        exact = (at >= 0) & (self._key[at] == key) & self._scale.hits(time)
-        found[exact] = self._row[at[exact]]
-        return found, at
+        last_begun = np.searchsorted(self._key, key, side="right") - 1
+        exact = (last_begun >= 0) & (self._key[last_begun] == key) & self._scale.hits(time)
+        beginning[exact] = self._row[last_begun[exact]]
+        return beginning, last_begun
 
-    def _around(
-        self, found: I32, lane: I32, time: I64, at: Index, asked: NDArray[np.bool_]
+    def _fill_enclosing(
+        self, touched: I32, lane: I32, time: I64, at: Index, is_open: NDArray[np.bool_]
     ) -> None:
-        i = np.flatnonzero(asked)
+        i = np.flatnonzero(is_open)
         if len(i):
             where = self._last_reaching(at[i], time[i])
             i, where = i[where >= 0], where[where >= 0]
-            mine = self._lane[where] == lane[i]
-            found[i[mine]] = self._row[where[mine]]
+            in_lane = self._lane[where] == lane[i]
+            touched[i[in_lane]] = self._row[where[in_lane]]
 
     def _last_reaching(self, at: Index, time: I64) -> Index:
         """The last position up to ``at`` whose slice ends at ``time`` or later, -1 if none does.
@@ -92,18 +92,18 @@ class Binder:
         tree = self._maxima()
         # the range still to search is [0, node << level)
         node, level = at + 1, np.zeros(len(at), np.int8)
-        found = np.zeros(len(at), bool)
+        is_found = np.zeros(len(at), bool)
         going = np.arange(len(at))
         for height, maxima in enumerate(tree):
             odd = going[(node[going] & 1) == 1]
             hit = odd[maxima[node[odd] - 1] >= time[odd]]
             node[hit] -= 1
-            level[hit], found[hit] = height, True
-            going = going[~found[going]]
+            level[hit], is_found[hit] = height, True
+            going = going[~is_found[going]]
             node[going] >>= 1
             going = going[node[going] > 0]
         for height in range(len(tree) - 1, 0, -1):
-            down = np.flatnonzero(found & (level == height))
+            down = np.flatnonzero(is_found & (level == height))
             right = 2 * node[down] + 1
             maxima = tree[height - 1]
             inside = right < len(maxima)
@@ -111,7 +111,7 @@ class Binder:
             reaches[inside] = maxima[right[inside]] >= time[down[inside]]
             node[down] = np.where(reaches, right, right - 1)
             level[down] = height - 1
-        return np.where(found, node, -1)
+        return np.where(is_found, node, -1)
 
     def _maxima(self) -> list[I64]:
         """Maxima of ends over 1, 2, 4 ... neighbours."""
@@ -153,8 +153,8 @@ class _Scale:
         """Whether equal keys mean equal times."""
         if self._known is None:
             return (time >= self._low) & (time <= self._high)
-        at = np.searchsorted(self._known, time).clip(max=len(self._known) - 1)
-        equal: NDArray[np.bool_] = self._known[at] == time
+        positions = np.searchsorted(self._known, time).clip(max=len(self._known) - 1)
+        equal: NDArray[np.bool_] = self._known[positions] == time
         return equal
 
 
@@ -184,11 +184,11 @@ def joined(key: NDArray[np.int64], stage: NDArray[np.int8], start: NDArray[np.in
     before = np.where(before >= begin, before, -1)
     # the first start of each key, for ends without an earlier one
     of_key = np.cumsum(new) - 1
-    first = np.full(int(of_key[-1]) + 1, n)
-    at = np.flatnonzero(stage == _START)
-    np.minimum.at(first, of_key[at], at)
-    first = np.where(first < n, first, -1)[of_key]
-    from_ = np.where(stage == _START, -1, np.where(before >= 0, before, first))
+    first_start = np.full(int(of_key[-1]) + 1, n)
+    starts = np.flatnonzero(stage == _START)
+    np.minimum.at(first_start, of_key[starts], starts)
+    first_start = np.where(first_start < n, first_start, -1)[of_key]
+    from_ = np.where(stage == _START, -1, np.where(before >= 0, before, first_start))
     tail = np.empty(n, np.int32)
     tail[order] = np.where(from_ >= 0, order[from_], -1)
     return tail
@@ -222,15 +222,15 @@ class Arrows(msgspec.Struct):
         self.tables.tally.saw("flow", len(head) + len(lonely))
         skipped = []  # per shape; without a code for those that are drawn
         for code, phase in enumerate(self.tables.shapes.phase):
-            place = self.lanes.place(code) if phase in _STAGES else None
-            skipped.append(place if isinstance(place, Skipped) else Skipped(""))
+            placed = self.lanes.place(code) if phase in _STAGES else None
+            skipped.append(placed if isinstance(placed, Skipped) else Skipped(""))
         head = self._book_skipped(flows, head, tail, skipped)
         lonely = self._book_skipped(flows, lonely, tail, skipped)
-        whole = tail[head] >= 0
-        self._lose("flow-without-end", flows, np.concatenate((lonely, head[~whole])))
-        ends: I32 = head[whole].astype(np.int32)
+        has_tail = tail[head] >= 0
+        self._lose("flow-without-end", flows, np.concatenate((lonely, head[~has_tail])))
+        ends: I32 = head[has_tail].astype(np.int32)
         tail = tail[ends]
-        del stage, used, lonely, whole, head  # binding is where most memory is in use
+        del stage, used, lonely, has_tail, head  # binding is where most memory is in use
         self._bind(flows, ends, tail, binder)
 
     def _stages(self) -> NDArray[np.int8]:
@@ -239,23 +239,28 @@ class Arrows(msgspec.Struct):
 
     def _book_skipped(self, flows: Flows, ends: Index, tail: I32, why: list[Skipped]) -> Index:
         """The flows that keep both ends."""
-        codes = [one.code for one in why]
+        codes = [skipped_lane.code for skipped_lane in why]
         if not any(codes):
             return ends
-        skipped, between = (np.array(c, bool) for c in (codes, [one.between for one in why]))
+        skipped, between = (
+            np.array(c, bool) for c in (codes, [skipped_lane.between for skipped_lane in why])
+        )
         near, far = flows.shape[ends], flows.shape[tail[ends]]  # ``far`` says nothing if not whole
-        whole = tail[ends] >= 0
-        inner = whole & between[near] & between[far]
-        own, other = skipped[near] & ~inner, whole & skipped[far] & ~inner
-        for of in (flows.shape[ends[own]], flows.shape[tail[ends[other & ~own]]]):
-            self._book(of, codes)
-        kept: Index = ends[~own & ~other]
-        return kept
+        has_tail = tail[ends] >= 0
+        inner = has_tail & between[near] & between[far]
+        near_skipped, far_skipped = skipped[near] & ~inner, has_tail & skipped[far] & ~inner
+        for skipped_shapes in (
+            flows.shape[ends[near_skipped]],
+            flows.shape[tail[ends[far_skipped & ~near_skipped]]],
+        ):
+            self._book(skipped_shapes, codes)
+        drawn: Index = ends[~near_skipped & ~far_skipped]
+        return drawn
 
     def _book(self, shape: I32, codes: list[str]) -> None:
         for code, count in zip(*np.unique(shape, return_counts=True), strict=True):
-            place = self.tables.shapes.place(int(code))
-            self.tables.tally.add(codes[code], place, count, "flow")
+            where = self.tables.shapes.place(int(code))
+            self.tables.tally.add(codes[code], where, count, "flow")
 
     def _lose(self, code: str, flows: Flows, ends: Index) -> None:
         self._book(flows.shape[ends], [code] * len(self.tables.shapes.phase))
@@ -284,11 +289,11 @@ class Arrows(msgspec.Struct):
         for code in np.unique(shape).tolist():
             if shapes.category[code]:
                 ids[code] = self.build.string(shapes.category[code].removesuffix(BACKWARDS))
-        found = ids.take(shape)
-        for i in np.flatnonzero(found < 0).tolist():
+        name_ids = ids.take(shape)
+        for i in np.flatnonzero(name_ids < 0).tolist():
             text = self.texts.text(int(flows.name[head[i]]))
-            found[i] = self.build.string(_unnumbered(text))
-        return found
+            name_ids[i] = self.build.string(_unnumbered(text))
+        return name_ids
 
 
 def _unnumbered(text: str) -> str:

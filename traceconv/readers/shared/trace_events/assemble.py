@@ -44,10 +44,13 @@ def titles(name: str, series: Sequence[Series]) -> list[tuple[str, str]]:
     ("HBM 0/Read", "Read(MB/s)"): then the name alone is the title.
     """
     several = len({key for key, _ in series}) > 1
-    made = [_title(name, key, apart, several) for key, apart in series]
-    if len(set(made)) < len(made):  # keys that differ in spelling only
-        return [(" ".join(filter(None, (name, *one))), made[i][1]) for i, one in enumerate(series)]
-    return made
+    made_titles = [_title(name, key, apart, several) for key, apart in series]
+    if len(set(made_titles)) < len(made_titles):  # keys that differ in spelling only
+        return [
+            (" ".join(filter(None, (name, *pair))), made_titles[i][1])
+            for i, pair in enumerate(series)
+        ]
+    return made_titles
 
 
 def _title(name: str, key: str, apart: str, several: bool) -> tuple[str, str]:
@@ -77,33 +80,35 @@ class Counters:
 
     def put(self, samples: Samples, placer: Placer) -> None:
         """Add all samples."""
-        kept = placer.shift(samples.start, np.zeros(len(samples), np.int64))
-        if not kept.all():
-            self._tables.tally.add("bad-time", count=int((~kept).sum()), kind="counter")
-            samples = samples.take(kept)
+        is_usable = placer.shift(samples.start, np.zeros(len(samples), np.int64))
+        if not is_usable.all():
+            self._tables.tally.add("bad-time", count=int((~is_usable).sum()), kind="counter")
+            samples = samples.take(is_usable)
         if not len(samples):
             return
         lanes = samples.shape.astype(np.int64) * (len(self._tables.names) + 1) + samples.name
         _, lane = np.unique(lanes, return_inverse=True)
         keys = lane * len(self._series) + samples.series
-        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        columns = (c[first].tolist() for c in (samples.shape, samples.name, samples.series))
+        _, first_rows, kind_of_row = np.unique(keys, return_index=True, return_inverse=True)
+        columns = (c[first_rows].tolist() for c in (samples.shape, samples.name, samples.series))
         kinds: Kinds = list(zip(*columns, strict=True))
         tracks = self._tracks(kinds)
-        counts = np.bincount(which, minlength=len(kinds)).tolist()
+        counts = np.bincount(kind_of_row, minlength=len(kinds)).tolist()
         for (shape, _, _), track, count in zip(kinds, tracks.tolist(), counts, strict=True):
             if track < 0:
-                place = self._lanes.place(shape)
-                if isinstance(place, Skipped):
+                placed = self._lanes.place(shape)
+                if isinstance(placed, Skipped):
                     where = self._tables.shapes.place(shape)
-                    self._tables.tally.add(place.code, where, count, "counter")
+                    self._tables.tally.add(placed.code, where, count, "counter")
                 else:
                     self._tables.tally.saw("counter", -count)
-        track = tracks[which]
-        kept = track >= 0
-        self._tables.tally.add("missing-name", count=int((samples.name[kept] < 0).sum()))
+        track = tracks[kind_of_row]
+        is_usable = track >= 0
+        self._tables.tally.add("missing-name", count=int((samples.name[is_usable] < 0).sum()))
         self._build.counters(
-            track=track[kept], start_ns=samples.start[kept], value=samples.value[kept]
+            track=track[is_usable],
+            start_ns=samples.start[is_usable],
+            value=samples.value[is_usable],
         )
 
     def _tracks(self, kinds: Kinds) -> I64:
@@ -111,23 +116,29 @@ class Counters:
         groups: defaultdict[tuple[str, int], dict[int, None]] = defaultdict(dict)
         for shape, name, series in kinds:
             groups[self._tables.shapes.pid[shape], name][series] = None
-        made = {}
+        title_of_kind = {}
         for (pid, name), members in groups.items():
-            named = titles(self._texts.text(name), [self._series[m] for m in members])
-            made.update({(pid, name, m): title for m, title in zip(members, named, strict=True)})
-        return np.array([self._track(*kind, made) for kind in kinds], np.int64)
+            pairs = titles(self._texts.text(name), [self._series[m] for m in members])
+            title_of_kind.update(
+                {(pid, name, m): title for m, title in zip(members, pairs, strict=True)}
+            )
+        return np.array([self._track(*kind, title_of_kind) for kind in kinds], np.int64)
 
     def _track(
-        self, shape: int, name: int, series: int, made: dict[tuple[str, int, int], tuple[str, str]]
+        self,
+        shape: int,
+        name: int,
+        series: int,
+        title_of_kind: dict[tuple[str, int, int], tuple[str, str]],
     ) -> int:
-        place = self._lanes.place(shape)
-        if not isinstance(place, Placed):
-            return SKIPPED if place is not None else SKIPPED + 1
-        if place.track.unit is not None:
-            return self._build.add_track(place.track)
+        placed = self._lanes.place(shape)
+        if not isinstance(placed, Placed):
+            return SKIPPED if placed is not None else SKIPPED + 1
+        if placed.track.unit is not None:
+            return self._build.add_track(placed.track)
         key = self._tables.shapes.pid[shape], name, series
-        title, unit = made[key]
-        track = replace(place.track, name=title, unit=unit)
+        title, unit = title_of_kind[key]
+        track = replace(placed.track, name=title, unit=unit)
         number = 1
         while self._taken.setdefault(track, key)[1:] != key[1:]:
             number += 1  # "a" with key "b" beside "a b"
@@ -182,11 +193,11 @@ def assemble(
     if tables.samples:
         Counters(tables, lanes, texts, build).put(tables.samples.whole(), placer)
     give_back()
-    kept = placer.shift(flows.start, np.zeros(len(flows), np.int64))
-    if lost := int((~kept).sum()):
+    is_usable = placer.shift(flows.start, np.zeros(len(flows), np.int64))
+    if lost := int((~is_usable).sum()):
         tally.saw("flow", lost)
         tally.add("bad-time", count=lost, kind="flow")
-        flows = flows.take(kept)
+        flows = flows.take(is_usable)
     binder = Binder(*map(Anchors.joined, (placer.slices, placer.points)))
     Arrows(tables, lanes, texts, build).draw(flows, binder)
     tally.add("duration-rounded", count=tables.rounded_durations)
@@ -214,12 +225,12 @@ def _joined(tables: Tables, build: TraceBuilder) -> tuple[list[Rows], list[Rows]
     if not (tables.marks or tables.asyncs):
         return [], []
     shapes, slices, points = tables.shapes, list[Rows](), list[Rows]()
-    last = np.full(len(shapes.lanes), np.iinfo(np.int64).min)  # stamp of every lane
+    last_stamps = np.full(len(shapes.lanes), np.iinfo(np.int64).min)  # stamp of every lane
     for batch in (*tables.rows, *tables.marks):
-        np.maximum.at(last, shapes.lane[batch.shape], batch.start + batch.dur)
+        np.maximum.at(last_stamps, shapes.lane[batch.shape], batch.start + batch.dur)
     for batch in tables.asyncs:
-        np.maximum.at(last, shapes.lane[batch.shape], batch.start)
-    joiner = Joiner(tables, build, last)
+        np.maximum.at(last_stamps, shapes.lane[batch.shape], batch.start)
+    joiner = Joiner(tables, build, last_stamps)
     if tables.marks:
         marks = tables.marks.whole()
         slices.append(
@@ -228,8 +239,8 @@ def _joined(tables: Tables, build: TraceBuilder) -> tuple[list[Rows], list[Rows]
     if tables.asyncs:
         asyncs = tables.asyncs.whole()
         opens, closes = (
-            np.array([phase in some for phase in shapes.phase], bool)[asyncs.shape]
-            for some in (_ASYNC_BEGINS, _ASYNC_ENDS)
+            np.array([phase in phases for phase in shapes.phase], bool)[asyncs.shape]
+            for phases in (_ASYNC_BEGINS, _ASYNC_ENDS)
         )
         none = np.zeros(len(asyncs), np.int64)
         rows = Rows(asyncs.shape, asyncs.name, asyncs.start, none, asyncs.args, asyncs.length)
@@ -264,8 +275,8 @@ class Joiner:
             lane: what each row is paired within.
         """
         shapes = self._tables.shapes
-        known: dict[str, int] = {"": -1}
-        codes = [known.setdefault(text, len(known)) for text in shapes.category]
+        category_codes: dict[str, int] = {"": -1}
+        codes = [category_codes.setdefault(text, len(category_codes)) for text in shapes.category]
         category = np.array(codes, np.int32)[rows.shape]
         name = np.where(rows.name == self._tables.names.get("", -1), np.int32(-1), rows.name)
         begin, end = nested_by_name(Marks(lane, rows.start, name, category, opens))
@@ -278,9 +289,9 @@ class Joiner:
         slices.dur = np.where(closed, rows.start[end] - slices.start, 0)
         self._close(slices, ~closed)
         # give slices the arguments of their ends too
-        more = (end >= 0) & (rows.length[end] > 0)
-        alone = more & (slices.length == 0)
-        for i in np.flatnonzero(more & ~alone).tolist():
+        has_end_args = (end >= 0) & (rows.length[end] > 0)
+        alone = has_end_args & (slices.length == 0)
+        for i in np.flatnonzero(has_end_args & ~alone).tolist():
             self._add_args(slices, i, self._members(rows, int(end[i])))
         slices.args[alone], slices.length[alone] = rows.args[end[alone]], rows.length[end[alone]]
         return slices
@@ -290,14 +301,14 @@ class Joiner:
         if not unfinished.any():
             return
         shapes = self._tables.shapes
-        last = self._last_ns[shapes.lane[slices.shape[unfinished]]]
-        slices.dur[unfinished] = np.maximum(last - slices.start[unfinished], 0)
+        lane_end = self._last_ns[shapes.lane[slices.shape[unfinished]]]
+        slices.dur[unfinished] = np.maximum(lane_end - slices.start[unfinished], 0)
         for i in np.flatnonzero(unfinished).tolist():
             self._tables.tally.add("unfinished-slice", shapes.place(int(slices.shape[i])))
             self._add_args(slices, i, {"unfinished": Raw(b"true")})
 
-    def _add_args(self, slices: Rows, i: int, more: dict[str, Raw]) -> None:
-        raw = msgspec.json.encode({**self._members(slices, i), **more})
+    def _add_args(self, slices: Rows, i: int, members: dict[str, Raw]) -> None:
+        raw = msgspec.json.encode({**self._members(slices, i), **members})
         slices.args[i], slices.length[i] = self._build.spill(raw), len(raw)
 
     def _members(self, rows: Rows, i: int) -> dict[str, Raw]:

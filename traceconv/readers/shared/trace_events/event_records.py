@@ -48,8 +48,8 @@ def decode_record(record: bytes) -> Event:
         one of NOT_JSON: it is not JSON, or not an object.
     """
     members = _decode(record)
-    known = {key: members.pop(key) for key in _READ & members.keys()}
-    return Event(**known, more=members)
+    read_members = {key: members.pop(key) for key in _READ & members.keys()}
+    return Event(**read_members, more=members)
 
 
 def is_null(raw: bytes | Raw) -> bool:

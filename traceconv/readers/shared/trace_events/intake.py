@@ -76,13 +76,13 @@ def series_values(raw: bytes, event_id: str) -> list[tuple[Series, float | None]
         args = {}
     if not isinstance(args, dict):
         args = {}
-    own = [key for key in args if _IDENTIFIER.fullmatch(key)] if len(args) > 1 else []
-    if len(own) == len(args):
-        own = []
-    apart = [f"{key} {args[key]}" for key in own]
+    id_keys = [key for key in args if _IDENTIFIER.fullmatch(key)] if len(args) > 1 else []
+    if len(id_keys) == len(args):
+        id_keys = []
+    apart = [f"{key} {args[key]}" for key in id_keys]
     if event_id:
         apart.append(f"id {event_id}")
-    keys = [key for key in args if key not in own] or [""]
+    keys = [key for key in args if key not in id_keys] or [""]
     return [((key, " ".join(apart)), _finite(args.get(key))) for key in keys]
 
 
@@ -192,27 +192,31 @@ class Intake:
 
     def _with_more(self, event: Event, kind: int, phase: str, args: bytes) -> bytes:
         """Arguments with the members of an event that have no column; the others are counted."""
-        more = {key: bytes(raw) for key, raw in event.more.items()}
-        if not self._keep or more.get("s") == b'"t"':
-            more.pop("s", None)
+        members_left = {key: bytes(raw) for key, raw in event.more.items()}
+        if not self._keep or members_left.get("s") == b'"t"':
+            members_left.pop("s", None)
         if kind == SLICE and is_null(event.dur):
-            more.pop("tdur", None)  # it is the duration
+            members_left.pop("tdur", None)  # it is the duration
         if bytes(event.bind_id):  # they are read, as a flow that the event carries itself
-            more = {key: raw for key, raw in more.items() if key not in ("flow_in", "flow_out")}
-        kept = self._keep and kind in (SLICE, INSTANT, BEGIN, ASYNC) and phase not in ("e", "F")
-        if not kept:
-            for key in more:
+            members_left = {
+                key: raw for key, raw in members_left.items() if key not in ("flow_in", "flow_out")
+            }
+        is_kept = self._keep and kind in (SLICE, INSTANT, BEGIN, ASYNC) and phase not in ("e", "F")
+        if not is_kept:
+            for key in members_left:
                 self._tally.add("event-field-unread", key)
             return args
         category = bytes(event.cat)
-        own = {"cat": category} if category.startswith(b'"') and category != b'""' else {}
+        own_members = {"cat": category} if category.startswith(b'"') and category != b'""' else {}
         if kind != ASYNC and bytes(event.id):
-            own["id"] = bytes(event.id)
-        members = b",".join(quoted(key) + b":" + raw for key, raw in {**own, **more}.items())
+            own_members["id"] = bytes(event.id)
+        members = b",".join(
+            quoted(key) + b":" + raw for key, raw in {**own_members, **members_left}.items()
+        )
         if not members:
             return args
-        first = args[:-1] + b"," if args[1:-1].strip() else b"{"
-        return first + b'"trace_event":{' + members + b"}}"
+        lead = args[:-1] + b"," if args[1:-1].strip() else b"{"
+        return lead + b'"trace_event":{' + members + b"}}"
 
     def _lose(self, code: str, shape: int) -> None:
         """Book an event that cannot be kept."""
@@ -226,9 +230,9 @@ class Intake:
         """Where arguments will be, behind the address of this batch, and their length."""
         if not args[1:-1].strip():
             return 0, 0
-        at = len(self._blob)
+        offset = len(self._blob)
         self._blob += args
-        return at, len(args)
+        return offset, len(args)
 
     def _row(self, event: Event, shape: int, kind: int, start: int, args: bytes) -> None:
         tables, dur = self._tables, 0
@@ -243,8 +247,8 @@ class Intake:
                 self._tally.add("missing-duration", tables.shapes.place(shape))
             tables.rounded_durations += rounded
         graph, type_ = self._probed(args)
-        if (own := count_of(scalar_of(event.graph))) >= 0:
-            graph = own
+        if (own_graph := count_of(scalar_of(event.graph))) >= 0:
+            graph = own_graph
         name, step = tables.names[_name(event)], count_of(scalar_of(event.step))
         self._rows.append((shape, name, start, dur, *self._stored(args), graph, step, type_))
         self._bound(event, shape, start)
@@ -254,9 +258,11 @@ class Intake:
         if not args:
             return -1, -1
         *graphs, type_ = msgspec.structs.astuple(self._probe(args))
-        said = next((raw for raw in map(bytes, graphs) if not is_null(raw)), b"")
+        graph_text = next((raw for raw in map(bytes, graphs) if not is_null(raw)), b"")
         name = scalar_of(type_)
-        return count_of(scalar_of(said)), self._tables.types[name] if isinstance(name, str) else -1
+        return count_of(scalar_of(graph_text)), self._tables.types[name] if isinstance(
+            name, str
+        ) else -1
 
     def _bound(self, event: Event, shape: int, start: int) -> None:
         """The end of a flow that a slice carries itself (bind_id with flow_in and flow_out)."""
@@ -267,17 +273,17 @@ class Intake:
             return
         shapes = self._tables.shapes
         phase = "t" if flow_in and flow_out else "f" if flow_in else "s"
-        of = shapes.code(phase, "", shapes.pid[shape], shapes.tid[shape])
+        flow_shape = shapes.code(phase, "", shapes.pid[shape], shapes.tid[shape])
         key = self._flow_key("", "", f"bind {text_of(event.bind_id)}")
-        self._flows.append((of, self._tables.names["flow"], start, key, True))
+        self._flows.append((flow_shape, self._tables.names["flow"], start, key, True))
 
     def _sample(self, event: Event, shape: int, start: int, args: bytes) -> None:
         tables = self._tables
         for series, value in series_values(args, _id(event)):
             self._tally.saw("counter")
             if value is None:
-                place = tables.shapes.place(shape)
-                self._tally.add("counter-not-numeric", place, 1, "counter")
+                where = tables.shapes.place(shape)
+                self._tally.add("counter-not-numeric", where, 1, "counter")
                 continue
             name = tables.names[_name(event)]
             self._samples.append((shape, name, tables.series[series], start, value))

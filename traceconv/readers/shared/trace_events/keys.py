@@ -69,10 +69,10 @@ class Keys:
         size = _PIECE_BYTES
         while True:
             piece = window.data[window.pos : min(window.end, window.pos + size)]
-            used, found = self.feed(piece)
+            used, has_list = self.feed(piece)
             window.pos += used
-            if found is not None:
-                return found
+            if has_list is not None:
+                return has_list
             if window.end - window.pos > len(piece) - used:
                 size *= 2  # there is more of it here
             elif window.end - window.pos > MAX_RECORD_BYTES or not window.more():
@@ -117,13 +117,13 @@ class Keys:
         if self._size <= KEPT_BYTES:
             self._pieces.append(piece)
 
-    def _value(self, last: bytes) -> None:
+    def _value(self, value_end: bytes) -> None:
         """The value of the current key is complete."""
-        self._keep(last)
+        self._keep(value_end)
         text = b"".join(self._pieces)
-        key, whole = self._key, self._size <= KEPT_BYTES
+        key, is_whole = self._key, self._size <= KEPT_BYTES
         self._key, self._pieces, self._size = b"", [], 0
-        if not (key and whole):
+        if not (key and is_whole):
             return
         try:
             self.found[str(msgspec.json.decode(key))] = msgspec.json.decode(text)
@@ -148,8 +148,8 @@ def find_events(window: Window, keys: Keys) -> tuple[Form, int]:
     if match.group() == b"[":
         window.pos += 1
         return Form.ARRAY, junk
-    first = Keys()
-    first.feed(text[match.start() :])
-    if b'"ph"' in first.names:
+    first_keys = Keys()
+    first_keys.feed(text[match.start() :])
+    if b'"ph"' in first_keys.names:
         return Form.LINES, junk
     return (Form.OBJECT if keys.seek(window) else Form.OTHER), junk

@@ -70,50 +70,50 @@ class Native:
         Args:
             address: of the start of the window's mapping, -1 if it has none.
         """
-        found = self._scanner.take()
-        self._learn(found)
-        blob = self._build.spill(found["blob"]) if found["blob"] else 0
-        for name, times in found["unread"]:
+        scanned = self._scanner.take()
+        self._learn(scanned)
+        blob = self._build.spill(scanned["blob"]) if scanned["blob"] else 0
+        for name, times in scanned["unread"]:
             self._tables.tally.add("event-field-unread", name.decode("utf-8", "replace"), times)
-        self._tables.rounded_durations += found["rounded_durations"]
-        self._tables.rounded_stamps += found["rounded_stamps"]
-        count = self._rows(found["rows"], address if address >= 0 else blob, blob)
-        shape, name, start, key, encloses = _arrays(found["flows"], "i4 i4 i8 i8 ?")
+        self._tables.rounded_durations += scanned["rounded_durations"]
+        self._tables.rounded_stamps += scanned["rounded_stamps"]
+        count = self._rows(scanned["rows"], address if address >= 0 else blob, blob)
+        shape, name, start, key, encloses = _arrays(scanned["flows"], "i4 i4 i8 i8 ?")
         if len(shape):
             flows = Flows(self._shapes[shape], self._names[name], start, key, encloses)
             self._tables.flows.append(flows)
         count += len(shape)
-        shape, name, series, start, value = _arrays(found["samples"], "i4 i4 i4 i8 f8")
+        shape, name, series, start, value = _arrays(scanned["samples"], "i4 i4 i4 i8 f8")
         if len(shape):
             self._tables.tally.saw("counter", len(shape))
         codes = self._shapes[shape], self._names[name], self._series[series]
         samples = Samples(*codes, start, value)
-        others = np.frombuffer(found["others"], np.int64).reshape(-1, 3).tolist()
+        other_records = np.frombuffer(scanned["others"], np.int64).reshape(-1, 3).tolist()
         self._tables.events += count + len(samples)
         # samples of equal times keep the order of the file: Python's come between the scanner's
-        at = 0
-        for before, group in groupby(others, key=itemgetter(2)):
-            self._put_samples(samples, at, before)
+        taken = 0
+        for before, group in groupby(other_records, key=itemgetter(2)):
+            self._put_samples(samples, taken, before)
             records = [(bytes(window.data[a:b]), window.place(a)) for a, b, _ in group]
             self._intake.take(decoded(records, self._tables.tally))
-            at = before
-        self._put_samples(samples, at, len(samples))
-        return count + len(samples) + len(others)
+            taken = before
+        self._put_samples(samples, taken, len(samples))
+        return count + len(samples) + len(other_records)
 
-    def _learn(self, found: Scanned) -> None:
+    def _learn(self, scanned: Scanned) -> None:
         """Give the scanner's new codes the codes of the tables."""
         shapes, tables = self._tables.shapes, self._tables
-        for raw in found["shapes"]:
+        for raw in scanned["shapes"]:
             parts = [_value(part) for part in raw[1:].split(b"\0")[:3]]
             self._shapes.add(shapes[(chr(raw[0]), *parts)])
-        if names := found["names"]:
+        if names := scanned["names"]:
             self._names.extend(
                 [tables.names[name] for name in _value(b'["%b"]' % b'","'.join(names))]
             )
-        for raw in found["series"]:
+        for raw in scanned["series"]:
             key, _, apart = raw.partition(b"\0")  # what tells series of one name apart is behind it
             self._series.add(tables.series[_value(b'"%b"' % key), _value(b'"%b"' % apart)])
-        values = _value(b"[%b]" % b",".join(raw or b"null" for raw in found["values"]))
+        values = _value(b"[%b]" % b",".join(raw or b"null" for raw in scanned["values"]))
         self._numbers.extend(counts_of(values))
         if str in map(type, values):
             types = tables.types
@@ -170,8 +170,8 @@ class _Map:
 
     def or_none(self, codes: I32) -> I32 | None:
         """The codes of the tables; None if all are absent."""
-        found = self._codes.take(codes) if (codes >= 0).any() else codes
-        return found if (found >= 0).any() else None
+        mapped = self._codes.take(codes) if (codes >= 0).any() else codes
+        return mapped if (mapped >= 0).any() else None
 
 
 def _value(token: bytes) -> Any:

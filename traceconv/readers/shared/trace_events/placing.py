@@ -66,10 +66,10 @@ class Naming:
             args = msgspec.json.decode(raw) if raw else None
         except NOT_JSON:
             args = None
-        if not isinstance(args, dict) or not self._known(name, pid, tid, args):
+        if not isinstance(args, dict) or not self._take_metadata(name, pid, tid, args):
             self.unused += 1
 
-    def _known(self, name: str | None, pid: str, tid: str, args: dict[str, Any]) -> bool:
+    def _take_metadata(self, name: str | None, pid: str, tid: str, args: dict[str, Any]) -> bool:
         if name == "process_name" and "name" in args:
             self._processes[pid] = _text(args["name"])
             self._process_extra[pid] = _extra(args)
@@ -166,21 +166,21 @@ class Lanes:
         present = np.bincount(shape, minlength=len(self._ready)) > 0
         for code in np.flatnonzero(present & ~self._ready).tolist():
             self._ready[code] = True
-            place = self.place(code)
-            if isinstance(place, Skipped):
-                self.track[code], self.codes[code] = SKIPPED, place.code
-            elif place is not None:
-                self.track[code] = self._build.add_track(place.track)
-                self.op[code], self.graph[code] = place.op, place.graph
-                self.rule[code] = self._rule(place)
+            placed = self.place(code)
+            if isinstance(placed, Skipped):
+                self.track[code], self.codes[code] = SKIPPED, placed.code
+            elif placed is not None:
+                self.track[code] = self._build.add_track(placed.track)
+                self.op[code], self.graph[code] = placed.op, placed.graph
+                self.rule[code] = self._rule(placed)
 
-    def _rule(self, place: Placed) -> int:
-        if not place.by_type and place.by_name is None:
+    def _rule(self, placed: Placed) -> int:
+        if not placed.by_type and placed.by_name is None:
             return -1
-        key = id(place.by_type) if place.by_type else 0, id(place.by_name)
+        key = id(placed.by_type) if placed.by_type else 0, id(placed.by_name)
         number = self._numbers.setdefault(key, len(self.rules))
         if number == len(self.rules):
-            self.rules.append(place)
+            self.rules.append(placed)
         return number
 
 
@@ -204,13 +204,13 @@ class Texts:
 
     def ids(self, codes: I32) -> I32:
         """String ids of name codes."""
-        found: I32 = self._ids.take(codes)
-        new = found < 0
+        string_ids: I32 = self._ids.take(codes)
+        new = string_ids < 0
         if new.any():
             added = np.unique(codes[new])
             self._ids[added] = list(map(self._build.strings.intern, self.texts(added)))
-            found = self._ids.take(codes)
-        return found
+            string_ids = self._ids.take(codes)
+        return string_ids
 
 
 LaneCodes = NDArray[np.signedinteger[Any]]
@@ -251,20 +251,27 @@ class _Answers:
 
     def of(self, names: I32) -> tuple[NDArray[np.bool_], I8, I32, I32]:
         """Whether it says something of name codes; class, graph and step if it does."""
-        which = self._which.take(names)
-        new = which == 0
+        answer_of_name = self._which.take(names)
+        new = answer_of_name == 0
         if new.any():
-            asked = np.unique(names[new])
-            said = map(self._ask, self._texts.texts(asked))
-            self._which[asked] = [1 if one is None else self._number(one) for one in said]
-            which = self._which.take(names)
+            new_names = np.unique(names[new])
+            answers = map(self._ask, self._texts.texts(new_names))
+            self._which[new_names] = [
+                1 if answer is None else self._number(answer) for answer in answers
+            ]
+            answer_of_name = self._which.take(names)
         op, graph, step = np.array(self._said, np.int32).T
-        return which > 1, op.astype(np.int8).take(which), graph.take(which), step.take(which)
+        return (
+            answer_of_name > 1,
+            op.astype(np.int8).take(answer_of_name),
+            graph.take(answer_of_name),
+            step.take(answer_of_name),
+        )
 
-    def _number(self, said: Named) -> int:
-        number = self._numbers.setdefault(said, len(self._said))
+    def _number(self, answer: Named) -> int:
+        number = self._numbers.setdefault(answer, len(self._said))
         if number == len(self._said):
-            self._said.append((said.op, said.graph, said.step))
+            self._said.append((answer.op, answer.graph, answer.step))
         return number
 
 
@@ -311,13 +318,13 @@ class Placer:
         self._lanes.prepare(rows.shape)
         instant = (self._tables.shapes.kind.take(rows.shape) == INSTANT) | instants
         rows, instant = self._concerned(rows, instant)
-        kept = self.shift(rows.start, rows.dur)
-        if not kept.all():
-            lost = zip(rows.shape[~kept].tolist(), instant[~kept].tolist(), strict=True)
+        is_usable = self.shift(rows.start, rows.dur)
+        if not is_usable.all():
+            lost = zip(rows.shape[~is_usable].tolist(), instant[~is_usable].tolist(), strict=True)
             for shape, is_instant in lost:
                 kind = "instant" if is_instant else "slice"
                 self._tables.tally.add("bad-time", self._tables.shapes.place(shape), 1, kind)
-            rows, instant = rows.take(kept), instant[kept]
+            rows, instant = rows.take(is_usable), instant[is_usable]
         if not len(rows):
             return
         self._tables.tally.add("missing-name", count=int((rows.name < 0).sum()))
@@ -327,7 +334,7 @@ class Placer:
             rows.args, rows.length = rows.args.copy(), rows.length.copy()
             columns = track, op, graph, step, name, rows.start, rows.dur, rows.args, rows.length
             self._revise(Incoming(self._build.rows, instant, *columns))
-        first = self._build.extend(
+        first_row = self._build.extend(
             track=track,
             start_ns=rows.start,
             dur_ns=rows.dur,
@@ -338,39 +345,39 @@ class Placer:
             step=step,
             args=self._args(rows),
         )
-        self._note(rows, instant, first)
+        self._note(rows, instant, first_row)
 
     def shift(self, start: I64, dur: I64) -> NDArray[np.bool_]:
         """Move stamps by the offset, in place; which spans are within int64 then."""
         low, high = -INT64_MAX - min(self._offset, 0), INT64_MAX - max(self._offset, 0)
-        kept: NDArray[np.bool_] = (start >= low) & (start <= high - dur)
+        is_usable: NDArray[np.bool_] = (start >= low) & (start <= high - dur)
         if self._offset:
-            start += np.where(kept, self._offset, 0)
-        return kept
+            start += np.where(is_usable, self._offset, 0)
+        return is_usable
 
     def _concerned(self, rows: Rows, instant: NDArray[np.bool_]) -> tuple[Rows, NDArray[np.bool_]]:
         """The rows that go on a track; the others are booked."""
         tally, track = self._tables.tally, self._lanes.track.take(rows.shape)
-        mine = track != OUT
-        tally.saw("instant", int((instant & mine).sum()))
-        tally.saw("slice", int((~instant & mine).sum()))
-        kept = track >= 0
-        if kept.all():
+        is_ours = track != OUT
+        tally.saw("instant", int((instant & is_ours).sum()))
+        tally.saw("slice", int((~instant & is_ours).sum()))
+        has_track = track >= 0
+        if has_track.all():
             return rows, instant
-        for kind, those in (("slice", ~instant), ("instant", instant)):
-            shapes, counts = np.unique(rows.shape[(track == SKIPPED) & those], return_counts=True)
+        for kind, of_kind in (("slice", ~instant), ("instant", instant)):
+            shapes, counts = np.unique(rows.shape[(track == SKIPPED) & of_kind], return_counts=True)
             for shape, count in zip(shapes.tolist(), counts.tolist(), strict=True):
-                place = self._tables.shapes.place(shape)
-                tally.add(self._lanes.codes[shape], place, count, kind)
-        return rows.take(kept), instant[kept]
+                where = self._tables.shapes.place(shape)
+                tally.add(self._lanes.codes[shape], where, count, kind)
+        return rows.take(has_track), instant[has_track]
 
     def _args(self, rows: Rows) -> I32 | int:
-        there = rows.length > 0
-        if not there.any():
+        has_args = rows.length > 0
+        if not has_args.any():
             return -1
-        first = self._build.args_at(rows.args[there], rows.length[there])
-        ids = np.cumsum(there, dtype=np.int32) + np.int32(first - 1)
-        return np.where(there, ids, np.int32(-1))
+        first_id = self._build.args_at(rows.args[has_args], rows.length[has_args])
+        ids = np.cumsum(has_args, dtype=np.int32) + np.int32(first_id - 1)
+        return np.where(has_args, ids, np.int32(-1))
 
     # -- what names and types say ------------------------------------------------------------
 
@@ -382,43 +389,43 @@ class Placer:
         rule = self._lanes.rule.take(rows.shape)
         for number in np.unique(rule[rule >= 0]).tolist():
             where = np.flatnonzero(rule == number)
-            place = self._lanes.rules[number]
-            if place.by_type and rows.type is not None:
-                by_type = self._types_of(number, place)[rows.type[where]]
+            placed = self._lanes.rules[number]
+            if placed.by_type and rows.type is not None:
+                by_type = self._types_of(number, placed)[rows.type[where]]
                 op[where] = np.where(by_type >= 0, by_type, op[where])
-            if place.by_name is not None:
-                self._apply_names(place, rows.name[where], where, graph, step, op)
+            if placed.by_name is not None:
+                self._apply_names(placed, rows.name[where], where, graph, step, op)
         of_lane = self._lanes.graph.take(rows.shape)
         return np.where(graph >= 0, graph, of_lane), step, op
 
-    def _types_of(self, number: int, place: Placed) -> I8:
+    def _types_of(self, number: int, placed: Placed) -> I8:
         """Class by code of the type, -1 where the lane names none; the last one is for no type."""
         if number not in self._by_type:
-            ops = [place.by_type.get(text, -1) for text in self._types]
+            ops = [placed.by_type.get(text, -1) for text in self._types]
             self._by_type[number] = np.array([*ops, -1], np.int8)
         return self._by_type[number]
 
     def _apply_names(
-        self, place: Placed, names: I32, where: NDArray[np.intp], graph: I32, step: I32, op: I8
+        self, placed: Placed, names: I32, where: NDArray[np.intp], graph: I32, step: I32, op: I8
     ) -> None:
         """Write the answers of ``by_name`` over ``op``, and where the others have none."""
-        assert place.by_name is not None
-        answers = self._answers.pop(place.by_name, None)
+        assert placed.by_name is not None
+        answers = self._answers.pop(placed.by_name, None)
         if answers is None:
-            answers = _Answers(place.by_name, self._texts)
+            answers = _Answers(placed.by_name, self._texts)
             if len(self._answers) == ANSWERS:
                 del self._answers[next(iter(self._answers))]
-        self._answers[place.by_name] = answers  # the last one used is the last to be given up
-        known, ops, graphs, steps = answers.of(names)
-        if not known.any():
+        self._answers[placed.by_name] = answers  # the last one used is the last to be given up
+        has_answer, ops, graphs, steps = answers.of(names)
+        if not has_answer.any():
             return
-        op[where] = np.where(known, ops, op[where])
+        op[where] = np.where(has_answer, ops, op[where])
         graph[where] = np.where(graph[where] >= 0, graph[where], graphs)
         step[where] = np.where(step[where] >= 0, step[where], steps)
 
     # -- what later steps need ---------------------------------------------------------------
 
-    def _note(self, rows: Rows, instant: NDArray[np.bool_], first: int) -> None:
+    def _note(self, rows: Rows, instant: NDArray[np.bool_], first_row: int) -> None:
         slices = ~instant
         if slices.any():
             low, high = int(rows.start[slices].min()), int((rows.start + rows.dur)[slices].max())
@@ -426,8 +433,8 @@ class Placer:
             self.span = min(low, before[0]), max(high, before[1])
         lane = self._lane_of.take(rows.shape)
         stacked = slices & (self._tables.shapes.kind.take(rows.shape) != ASYNC)
-        for into, which in ((self.slices, stacked), (self.points, ~stacked)):
-            bound = which & self._touched.take(lane)
+        for into, chosen in ((self.slices, stacked), (self.points, ~stacked)):
+            bound = chosen & self._touched.take(lane)
             if bound.any():
-                row = np.flatnonzero(bound).astype(np.int32) + np.int32(first)
+                row = np.flatnonzero(bound).astype(np.int32) + np.int32(first_row)
                 into.append(Anchors(lane[bound], rows.start[bound], rows.dur[bound], row))

@@ -119,12 +119,12 @@ def _with_quotes(text: bytes) -> bytes:
             closing = end.search(text, at) or _END.search(text, at)
             if closing is None:
                 raise ValueError("a string ends nowhere")
-            said = text[at : closing.start()]
-            if _MEMBER_OF_EVENT.search(said) or (
-                b'"' in said and end is _END and match[1] != b"name"
+            content = text[at : closing.start()]
+            if _MEMBER_OF_EVENT.search(content) or (
+                b'"' in content and end is _END and match[1] != b"name"
             ):
                 raise ValueError("parts of several events")
-            done += [_QUOTE.sub(rb"\"", said), b'"']
+            done += [_QUOTE.sub(rb"\"", content), b'"']
             at = closing.end()
     return _with_pieces(b"".join((*done, text[at:])))
 
@@ -161,14 +161,14 @@ def decoded(records: Sequence[tuple[bytes, str]], tally: Tally) -> list[Event]:
         tally: where is booked what was mended, and what could not be read.
     """
     events = []
-    for record, place in records:
+    for record, where in records:
         done = mended(record)
         if done is None or is_null(done[0].ph):
-            tally.add("malformed-record", place)
+            tally.add("malformed-record", where)
             continue
         events.append(done[0])
         if done[1]:
-            tally.add(done[1], place)
+            tally.add(done[1], where)
     return events
 
 
@@ -351,7 +351,7 @@ class Salvage:
             return self._broken(at, e)
         except (ValueError, RecursionError):
             return self._damaged(at, at + _NESTED)
-        if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        if isinstance(value, list) and any(isinstance(member, dict) for member in value):
             return self._damaged(at, at + 1)  # a bracket too many: events are behind it
         if not isinstance(value, dict):
             if stop == len(self._text) and not self._enough:

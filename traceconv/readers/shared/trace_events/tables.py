@@ -156,8 +156,8 @@ class Batch(msgspec.Struct):
     def of(cls, rows: Sequence[tuple[Any, ...]]) -> Self:
         """A batch of some rows, given as tuples."""
         columns = zip(*rows, strict=True) if rows else ((),) * len(cls.__struct_fields__)
-        named = zip(cls.__struct_fields__, columns, strict=True)
-        return cls(*(np.array(values, _TYPES.get(name, "i4")) for name, values in named))
+        by_field = zip(cls.__struct_fields__, columns, strict=True)
+        return cls(*(np.array(values, _TYPES.get(name, "i4")) for name, values in by_field))
 
     @classmethod
     def joined(cls, batches: Sequence[Self]) -> Self:
@@ -304,22 +304,22 @@ class Tally:
 
     def places(self, code: str) -> list[str]:
         """Where records were counted under an issue code."""
-        found = (places for (c, _), places in self._places.items() if c == code)
-        return [where for places in found for where in places]
+        place_counts = (places for (c, _), places in self._places.items() if c == code)
+        return [where for places in place_counts for where in places]
 
     def book(self, build: TraceBuilder) -> None:
         """Hand everything to the builder."""
-        for seen, count in self._seen.items():
-            build.seen(seen, count)
-        for (code, kind), left in sorted(self._counts.items(), key=str):
+        for record_kind, count in self._seen.items():
+            build.seen(record_kind, count)
+        for (code, kind), unlisted in sorted(self._counts.items(), key=str):
             places = self._places.get((code, kind), Counter())
             if code == "event-field-unread":  # names of fields, however many
                 listed = ", ".join(f"{name[:40]}: {places[name]}" for name in sorted(places)[:100])
-                places = Counter({listed: left})
+                places = Counter({listed: unlisted})
             for where in sorted(places, key=natural_order)[: build.issues.PLACES_KEPT]:
                 build.skip(code, where, places[where], kind)
-                left -= places[where]
-            build.skip(code, count=left, kind=kind)
+                unlisted -= places[where]
+            build.skip(code, count=unlisted, kind=kind)
 
 
 class Tables(msgspec.Struct):

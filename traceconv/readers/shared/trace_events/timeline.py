@@ -177,7 +177,7 @@ class Reading:
         Args:
             repeats: whether the file says the same again; see :func:`_repeats`.
         """
-        first = window.offset
+        begin = window.offset
         while True:
             state = tiers.read()
             endless = window.end - window.pos > MAX_RECORD_BYTES
@@ -189,7 +189,7 @@ class Reading:
                 self._unclosed(tiers.salvage, window, form)
                 return
             if state is State.END:
-                last = window.offset
+                end_of_list = window.offset
                 window.pos += 1
                 if form is Form.OBJECT:
                     keys.resume()
@@ -202,24 +202,27 @@ class Reading:
                 if not self._another(window):
                     return
                 again = window.offset
-                if last > first and (whole := repeats(first, last, again)) is not None:
+                if (
+                    end_of_list > begin
+                    and (is_whole := repeats(begin, end_of_list, again)) is not None
+                ):
                     # exported twice, into one file
-                    tally, place = self.tables.tally, window.place(window.pos)
-                    tally.add("repeated-content", place, self.tables.events if whole else 1)
-                    if not whole:
-                        tally.add("truncated", f"{place}: a second copy, cut off")
+                    tally, where = self.tables.tally, window.place(window.pos)
+                    tally.add("repeated-content", where, self.tables.events if is_whole else 1)
+                    if not is_whole:
+                        tally.add("truncated", f"{where}: a second copy, cut off")
                     return
 
     def _unclosed(self, salvage: Salvage, window: Window, form: Form) -> None:
         """The file ends within the list of events."""
         cut = salvage.finish()
-        tally, place = self.tables.tally, window.place(window.end)
+        tally, where = self.tables.tally, window.place(window.end)
         if window.broken and not cut:
             tally.add("truncated", window.broken)
         elif form is Form.OBJECT and not cut:
-            tally.add("truncated", place)
+            tally.add("truncated", where)
         elif form is Form.ARRAY and not cut:
-            tally.add("unclosed-array", place)
+            tally.add("unclosed-array", where)
 
     def _another(self, window: Window, is_object: bool = False) -> bool:
         """Whether another list of events follows the first one; ``window`` is then in it.
@@ -227,26 +230,27 @@ class Reading:
         Other data is skipped, from the first byte that is not blank to the last one. So is
         everything after an object: a second object has its own clock and names.
         """
-        start, first, last, between = window.offset, -1, 0, not is_object
+        start, first_byte, last_byte, between = window.offset, -1, 0, not is_object
         opened = False
         while True:
             text = bytes(window.data[window.pos : window.end])
-            if between and (found := text.lstrip(b" \t\r\n,")):
-                if found[:1] in (b"[", b"{"):
-                    window.pos = window.end - len(found) + (found[:1] == b"[")
+            if between and (text_behind := text.lstrip(b" \t\r\n,")):
+                if text_behind[:1] in (b"[", b"{"):
+                    window.pos = window.end - len(text_behind) + (text_behind[:1] == b"[")
                     return True
                 between = False
             if text.strip():
-                if first < 0:
-                    first = window.offset + len(text) - len(text.lstrip())
+                if first_byte < 0:
+                    first_byte = window.offset + len(text) - len(text.lstrip())
                     opened = text.lstrip().startswith(b"{") and b'"traceEvents"' in text
-                last = window.offset + len(text.rstrip())
+                last_byte = window.offset + len(text.rstrip())
             window.pos = window.end
             if not window.more():
-                place = f"byte {start}"
+                where = f"byte {start}"
                 if is_object and opened:
-                    place = f"byte {first}: another document; `tail -c +{first + 1}` extracts it"
-                self.tables.tally.add("skipped-bytes", place, last - max(first, 0))
+                    extract = f"`tail -c +{first_byte + 1}` extracts it"
+                    where = f"byte {first_byte}: another document; {extract}"
+                self.tables.tally.add("skipped-bytes", where, last_byte - max(first_byte, 0))
                 if not window.more() and window.broken:
                     self.tables.tally.add("truncated", window.broken)
                 return False
@@ -266,8 +270,8 @@ def _repeats(source: Source, name: str, first: int, last: int, again: int) -> bo
             content, copy = _read(stream, size, kept=True), _read(behind, size, kept=True)
             if content != copy:
                 return False if (copy or at > first) and content.startswith(copy) else None
-        rest = _read(behind, MOST_BEHIND, kept=True)
-        ends = len(rest) < MOST_BEHIND and not rest.strip(b" \t\r\n]")
+        behind_copy = _read(behind, MOST_BEHIND, kept=True)
+        ends = len(behind_copy) < MOST_BEHIND and not behind_copy.strip(b" \t\r\n]")
         return True if ends else None
 
 
@@ -285,10 +289,10 @@ def _read(stream: Stream, size: int, kept: bool = False) -> bytes:
 class _Tiers:
     """The tiers over one file: native where it can, Python where it must."""
 
-    def __init__(self, of: Reading, window: Window, scanner: Any, chunk_bytes: int) -> None:
-        build, tables = of._build, of.tables
+    def __init__(self, reading: Reading, window: Window, scanner: Any, chunk_bytes: int) -> None:
+        build, tables = reading._build, reading.tables
         key = scanner_key(scanner) if scanner else hashed
-        intake = Intake(tables, of.naming, build, of._probes, key, of._keep)
+        intake = Intake(tables, reading.naming, build, reading._probes, key, reading._keep)
         self._window, self._size = window, chunk_bytes
         self._address = build.attach(window.mapped) if window.mapped is not None else -1
         self._native = Native(scanner, build, tables, intake) if scanner else None
@@ -302,10 +306,10 @@ class _Tiers:
         window = self._window
         if self._native is None:
             return self.salvage.read(window, self._size)
-        state, taken = self._native.read(window), SEVERAL
+        state, n_taken = self._native.read(window), SEVERAL
         if state is not State.MORE or window.mapped is None:
-            taken = self._native.take(window, self._address)
-        self._span = self._size if taken < SEVERAL else 1
+            n_taken = self._native.take(window, self._address)
+        self._span = self._size if n_taken < SEVERAL else 1
         return state
 
     def salvage_on(self) -> State:
