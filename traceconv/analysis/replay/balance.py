@@ -3,7 +3,8 @@ micro-batches have equally much."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.replay.graph import Graph
 from traceconv.analysis.replay.operations import COMPUTE, COPY
-from traceconv.core.columns import F64, I64, Mask
+from traceconv.core.columns import F64, I32, I64, Mask
 
 _MOST_CELLS = 64  # parts of a step
+_AT_ONCE = 1 << 17  # parts of work
 _LEAST = 0.1  # of the time of work is in each half
 _MAINLY = 0.9  # of the time of work is in whole cells
 
@@ -64,29 +66,24 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
     Args:
         roles: (ranks,) ranks with the same number do the same.
     """
-    work = np.flatnonzero(np.isin(graph.sorts[graph.name], (COMPUTE, COPY)))
     steps, ranks = len(graph.steps), len(graph.ranks)
-    if not len(work):
+    blocks = _blocks(graph)
+    some = (parts for parts in (_Parts.of(graph, one) for one in blocks) if len(parts.ns))
+    if (sample := next(some, None)) is None:
         return EvenWork(np.ones(len(graph)))
-    row = graph.part[work]
-    order = np.lexsort((graph.row[row], graph.name[work], graph.step[row], graph.rank[row]))
-    work, row = work[order], row[order]
-    name, ns, count = graph.name[work], graph.part_ns[work], graph.part_count[work]
-    of_step = graph.rank[row].astype(np.int64) * steps + graph.step[row]
-    run = _groups(of_step, name)
-    total = np.bincount(run, count).astype(np.float64)[run]
-    end = np.cumsum(count)
-    end -= (end - count)[_firsts(run)]
-    cells = _cells(len(run) // (2 * steps * ranks), end - count, end, total, ns)
-    cell = ((end - count / 2) * cells / total).astype(np.int64)
-    usual = _usual(roles[graph.rank[row]], name, run, total, end - count, end, ns)
-    half = _halves(name, end, ns)
+    cells = _cells(sample)
+    curves, of_name = _curves(graph, roles, blocks)
+    half_of = np.empty(len(of_name), np.int64)
+    half_of[np.argsort(-of_name, kind="stable")] = np.arange(len(of_name)) % 2
+    by_name = of_name[half_of == 1].sum() >= _LEAST * of_name.sum()
     size = 2, ranks, steps, cells
-    at = half * (ranks * steps * cells) + of_step * cells + cell
-    table, expected = (
-        np.bincount(at, of, 2 * ranks * steps * cells).astype(np.float64).reshape(size)
-        for of in (ns, usual)
-    )
+    table, expected = np.zeros(size), np.zeros(size)
+    for block in blocks:
+        parts = _Parts.of(graph, block)
+        half = half_of[parts.name] if by_name else parts.end.astype(np.int64) % 2
+        at = half, parts.rank, parts.step, parts.cell(cells)
+        np.add.at(table, at, parts.ns)
+        np.add.at(expected, at, parts.usual(roles, curves))
     whole = table.sum(axis=3)
     seen = whole.sum(axis=0) > 0
     usually = np.empty(whole.shape)
@@ -104,15 +101,138 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
         both = table.sum(axis=0)
         kept = both.sum(axis=2) / np.maximum((both * within).sum(axis=2), 1.0)
         within *= kept[:, :, None]
-    factor = (of_ranks[:, :, None] * within).reshape(-1)[of_step * cells + cell]
-    before = np.bincount(row, ns, len(graph))
-    after = np.bincount(row, ns * factor, len(graph))
+    factor = np.ones(len(graph))
+    before, after = np.zeros((2, len(graph)), np.float32)
+    for block in blocks:
+        parts = _Parts.of(graph, block)
+        of = of_ranks[parts.rank, parts.step] * within[parts.rank, parts.step, parts.cell(cells)]
+        np.add.at(before, parts.row, parts.ns)
+        np.add.at(after, parts.row, parts.ns * of)
+    np.divide(after, before, out=factor, where=before > 0)
     spread = float(np.std(1 / of_ranks[seen])), float(np.std(1 / within[table.sum(axis=0) > 0]))
-    return EvenWork(
-        np.divide(after, before, out=np.ones(len(graph)), where=before > 0),
-        *spread,
-        spread[1] > spread[0] or _moves(1 / of_ranks, seen),
-    )
+    moves = spread[1] > spread[0] or _moves(1 / of_ranks, seen)
+    return EvenWork(factor, *spread, moves)
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    """Parts of the work of some ranks, by rank, step and kernel.
+
+    Attributes:
+        row:   the operation of each.
+        rank, step, name: of each.
+        ns:    its length.
+        begin, end, total: which runs of its kernel in the step they are, and of how many.
+        run:   number of the rank, step and kernel.
+    """
+
+    row: I32
+    rank: I32
+    step: I32
+    name: I32
+    ns: F64
+    begin: F64
+    end: F64
+    total: F64
+    run: I64
+
+    @classmethod
+    def of(cls, graph: Graph, block: slice) -> _Parts:
+        kept = np.isin(graph.sorts[graph.name[block]], (COMPUTE, COPY))
+        row, name = graph.part[block][kept], graph.name[block][kept]
+        order = np.lexsort((graph.row[row], name, graph.step[row], graph.rank[row]))
+        row, name = row[order], name[order]
+        rank, step = graph.rank[row], graph.step[row]
+        count, ns = graph.part_count[block][kept][order], graph.part_ns[block][kept][order]
+        changes = np.zeros(len(row), bool)
+        for key in (rank, step, name):
+            changes[1:] |= key[1:] != key[:-1]
+        run = np.cumsum(changes)
+        total = np.bincount(run, count).astype(np.float64)[run] if len(run) else count
+        end = np.cumsum(count)
+        end -= (end - count)[np.searchsorted(run, run)]
+        return cls(row, rank, step, name, ns, end - count, end, total, run)
+
+    def cell(self, cells: int) -> I64:
+        """The cell of each: that of its middle."""
+        return ((self.begin + self.end) / 2 * cells / self.total).astype(np.int64)
+
+    def usual(self, roles: I64, curves: Mapping[tuple[int, ...], F64]) -> F64:
+        """What each usually takes, by the curve of its kernel."""
+        found = np.empty(len(self.ns))
+        for key, rows in self.alike(roles):
+            curve = curves[key]
+            low, high = self.begin[rows].astype(np.int64), self.end[rows].astype(np.int64)
+            found[rows] = curve[high] - curve[low]
+        return found
+
+    def alike(self, roles: I64) -> Iterator[tuple[tuple[int, ...], NDArray[np.intp]]]:
+        """Rows by role, kernel, and how often it runs in the step."""
+        of = roles[self.rank], self.name.astype(np.int64), self.total.astype(np.int64)
+        number = _numbers(*of)
+        order = np.argsort(number, kind="stable")
+        first = np.flatnonzero(np.diff(number[order], prepend=-1))
+        for low, high in pairwise([*first.tolist(), len(order)]):
+            yield tuple(int(column[order[low]]) for column in of), order[low:high]
+
+
+def _blocks(graph: Graph) -> list[slice]:
+    """Parts of whole ranks, not too many at once."""
+    ends = np.searchsorted(graph.rank[graph.part], np.arange(len(graph.ranks) + 1)).tolist()
+    found, first = [], 0
+    for low, high in pairwise(ends):
+        if high - first > _AT_ONCE and low > first:
+            found.append(slice(first, low))
+            first = low
+    return [*found, slice(first, ends[-1])]
+
+
+def _cells(parts: _Parts) -> int:
+    """How many cells a step has: as many as possible of which parts of work are in one only, but
+    for some of the time."""
+    ranks, steps = int(np.ptp(parts.rank)) + 1, int(parts.step.max()) + 1
+    most = min(len(parts.run) // (2 * ranks * steps), _MOST_CELLS)  # a cell has two halves
+    # many parts are the same runs of other kernels
+    of = [column.astype(np.int64) for column in (parts.begin, parts.end, parts.total)]
+    _, first, alike = np.unique(_numbers(*of), return_index=True, return_inverse=True)
+    begin, end, total = (column[first] for column in of)
+    ns = np.bincount(alike, parts.ns)
+    for cells in range(most, 1, -1):
+        if ns[begin * cells // total == (end * cells - 1) // total].sum() >= _MAINLY * ns.sum():
+            return cells
+    return 1
+
+
+def _numbers(*columns: I64) -> I64:
+    """A number per row, the same where all columns are."""
+    found = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        found = found * (int(column.max(initial=0)) + 1) + column
+    return found
+
+
+def _curves(
+    graph: Graph, roles: I64, blocks: Sequence[slice]
+) -> tuple[dict[tuple[int, ...], F64], F64]:
+    """Per role, kernel and how often it runs in a step: the mean time that so many runs take
+    together, from 0 on; in some steps several runs are one part. And the time of each kernel."""
+    curves: dict[tuple[int, ...], F64] = {}
+    times: dict[tuple[int, ...], int] = {}
+    of_name = np.zeros(len(graph.names))
+    for block in blocks:
+        parts = _Parts.of(graph, block)
+        of_name += np.bincount(parts.name, parts.ns, len(of_name))
+        for key, rows in parts.alike(roles):
+            size = key[-1] + 1
+            each = parts.ns[rows] / (parts.end - parts.begin)[rows]
+            low, high = parts.begin[rows].astype(np.int64), parts.end[rows].astype(np.int64)
+            more = np.bincount(low, each, size) - np.bincount(high, each, size)
+            curves[key] = curves.get(key, 0.0) + np.cumsum(more)
+            times[key] = times.get(key, 0) + len(np.unique(parts.run[rows]))
+    found = {
+        key: np.concatenate(([0.0], np.cumsum(curve)))[:-1] / times[key]
+        for key, curve in curves.items()
+    }
+    return found, of_name
 
 
 def _moves(work: F64, seen: Mask) -> bool:
@@ -122,68 +242,6 @@ def _moves(work: F64, seen: Mask) -> bool:
     apart = np.where(seen, work - mean[:, None], 0)
     own = (apart**2).sum() / max(int((steps - 1).sum()), 1)
     return bool(steps.max() > 1 and own > 0.5 * np.var(work[seen]))
-
-
-def _cells(most: int, begin: F64, end: F64, total: F64, ns: F64) -> int:
-    """How many cells a step has: as many as possible, up to ``most``, of which parts of work are
-    in one only, but for some of the time.
-
-    Args:
-        begin, end, total: per part, its runs among all those of its kernel in the step.
-    """
-    least = _MAINLY * ns.sum()
-    key = np.zeros(len(ns), np.int64)  # many parts are the same runs of other kernels
-    for column in (begin, end, total):
-        key = key * (int(total.max()) + 1) + column.astype(np.int64)
-    _, first, alike = np.unique(key, return_index=True, return_inverse=True)
-    begin, end, total = begin[first], end[first], total[first]
-    ns = np.bincount(alike, ns).astype(np.float64)
-    for cells in range(min(most, _MOST_CELLS), 1, -1):
-        if ns[begin * cells // total == (end * cells - 1) // total].sum() >= least:
-            return cells
-    return 1
-
-
-def _usual(
-    role: I64, name: NDArray[Any], run: I64, total: F64, begin: F64, end: F64, ns: F64
-) -> F64:
-    """(parts,): what each usually takes: the mean of the same runs of its kernel, of all ranks with
-    its role and all steps in which it runs equally often. In some steps several are one part."""
-    key = (role * (int(name.max()) + 1) + name) * (int(total.max()) + 1) + total.astype(np.int64)
-    _, first, alike = np.unique(key, return_index=True, return_inverse=True)
-    size = total[first].astype(np.int64) + 1
-    offset = np.cumsum(size) - size
-    times = np.bincount(alike[np.flatnonzero(np.diff(run, prepend=-1))])
-    low, high = offset[alike] + begin.astype(np.int64), offset[alike] + end.astype(np.int64)
-    each = ns / (end - begin) / times[alike]
-    cells = int(size.sum())
-    of_run = np.cumsum(np.bincount(low, each, cells) - np.bincount(high, each, cells))
-    until = np.concatenate(([0.0], np.cumsum(of_run)))
-    return np.asarray(until[high] - until[low], np.float64)
-
-
-def _halves(name: NDArray[Any], end: F64, ns: F64) -> I64:
-    """(parts,): which of two halves each belongs to: by name, unless one kernel takes nearly all of
-    the time."""
-    of_name = np.bincount(name, ns)
-    half = np.empty(len(of_name), np.int64)
-    half[np.argsort(-of_name, kind="stable")] = np.arange(len(of_name)) % 2
-    found: I64 = half[name]
-    return found if ns[found == 1].sum() >= _LEAST * ns.sum() else end.astype(np.int64) % 2
-
-
-def _groups(*keys: NDArray[Any]) -> I64:
-    """Numbers of runs of equal keys."""
-    changes = np.zeros(len(keys[0]), bool)
-    for key in keys:
-        changes[1:] |= key[1:] != key[:-1]
-    return np.cumsum(changes)
-
-
-def _firsts(run: I64) -> I64:
-    """Where the run of each row begins."""
-    found: I64 = np.searchsorted(run, run)
-    return found
 
 
 def _factor(halves: F64, usual: F64) -> F64:

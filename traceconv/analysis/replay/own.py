@@ -9,9 +9,8 @@ are queued behind each other is not cut up by them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,6 +25,7 @@ from traceconv.analysis.statistics import over_others
 from traceconv.core.columns import F64, I32, I64
 from traceconv.core.intervals import length_within
 
+_AT_ONCE = 1 << 17  # operations
 _APART = 4  # times as far as in the other steps
 _BEYOND = 2  # times as far as they usually are in the first step
 _FEWEST = 5  # steps
@@ -213,8 +213,10 @@ def _factors(graph: Graph, own: F64, cell: I32, roles: I64) -> F64:
     there is other work on it: such parts are joined."""
     steps, ranks = len(graph.steps), len(graph.ranks)
     found = np.ones(len(graph))
-    worked = graph.sorts[graph.name] == COMPUTE
-    kernels = np.bincount(graph.part[worked], graph.part_count[worked], len(graph))
+    kernels = np.zeros(len(graph), np.float32)
+    for some in _slices(len(graph.part)):
+        worked = graph.sorts[graph.name[some]] == COMPUTE
+        np.add.at(kernels, graph.part[some][worked], graph.part_count[some][worked])
     most = np.zeros((steps, ranks), np.int64)
     np.maximum.at(most, (graph.step, graph.rank), cell + 1)
     roles = _alike(roles, most)
@@ -228,35 +230,42 @@ def _factors(graph: Graph, own: F64, cell: I32, roles: I64) -> F64:
             axis=1, keepdims=True
         )
         width = np.maximum(np.where(alike.all(axis=1), counts.max(axis=1), 1), 1)
-        column = np.full(ranks, -1)
+        column = np.full(ranks, -1, np.int32)
         column[members] = np.arange(len(members))
-        rows = np.flatnonzero(column[graph.rank] >= 0)
-        step, of = graph.step[rows], column[graph.rank[rows]]
-
+        rows = np.flatnonzero(column[graph.rank] >= 0).astype(np.int32)
         offset = np.concatenate(([0], np.cumsum(width)))
-        at = offset[step] + np.where(width[step] > 1, cell[rows], 0)
+        step = graph.step[rows]
+        at = (offset[step] + np.where(width[step] > 1, cell[rows], 0)).astype(np.int32)
+        del step
 
         # parts at whose ends ranks have run as many kernels are the same ones; others are joined
-        shape = int(offset[-1]), len(members)
-        ran = np.cumsum(_table(shape, at, of, kernels[rows]), axis=0)
+        ran = np.zeros((int(offset[-1]), len(members)))
+        for some in _slices(len(rows)):
+            np.add.at(ran, (at[some], column[graph.rank[rows[some]]]), kernels[rows[some]])
+        ran = np.cumsum(ran, axis=0)
         ran -= np.repeat(np.concatenate((np.zeros((1, len(members))), ran))[offset[:-1]], width, 0)
         ran = np.where(np.repeat(seen, width, axis=0), ran, ran.max(axis=1, keepdims=True))
         same = np.ptp(ran, axis=1) == 0
+        del ran
         same[offset[1:] - 1] = True
-        at = (np.cumsum(same) - same)[at]
+        at = (np.cumsum(same, dtype=np.int32) - same)[at]
         width = np.add.reduceat(same, offset[:-1], dtype=np.int64)
-        table = _table((int(width.sum()), len(members)), at, of, own[rows])
+        table = np.zeros((int(width.sum()), len(members)))
+        for some in _slices(len(rows)):
+            np.add.at(table, (at[some], column[graph.rank[rows[some]]]), own[rows[some]])
         table[np.repeat(~seen, width, axis=0)] = np.nan
         typical = table - over_others(table)
         factor = np.divide(typical, table, out=np.ones_like(table), where=table > 0)
-        found[rows] = np.nan_to_num(factor[at, of], nan=1.0)
+        for some in _slices(len(rows)):
+            of = column[graph.rank[rows[some]]]
+            found[rows[some]] = np.nan_to_num(factor[at[some], of], nan=1.0)
     return found
 
 
-def _table(shape: tuple[int, int], row: I64, column: I64, values: NDArray[Any]) -> F64:
-    """Sums of values by row and column."""
-    sums = np.bincount(row * shape[1] + column, values, shape[0] * shape[1])
-    return np.asarray(sums.reshape(shape), np.float64)
+def _slices(length: int) -> Iterator[slice]:
+    """Some rows after others, so that little is in memory besides them."""
+    for first in range(0, length, _AT_ONCE):
+        yield slice(first, min(first + _AT_ONCE, length))
 
 
 def _alike(roles: I64, parts: I64) -> I64:

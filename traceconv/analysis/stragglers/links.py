@@ -21,7 +21,7 @@ from traceconv.analysis.replay.job import Replay
 from traceconv.analysis.statistics import LEVEL, by_chance, over_others
 from traceconv.analysis.tables.communication import TABLES
 from traceconv.core.clock import time_text
-from traceconv.core.columns import F64, I64
+from traceconv.core.columns import F64, I32
 from traceconv.core.model import Trace
 from traceconv.core.robust import SIGMA, median
 from traceconv.core.side_tables import Columns
@@ -233,11 +233,11 @@ def slow_groups(replay: Replay, least_ns: float) -> list[SlowGroup]:
     return sorted(best.values(), key=lambda one: (-one.gain_ns, one.key))
 
 
-def groups_of(replay: Replay) -> tuple[I64, list[str], list[tuple[int, ...]]]:
+def groups_of(replay: Replay) -> tuple[I32, list[str], list[tuple[int, ...]]]:
     """Per operation of the graph, the number of its group (-1 of work), their keys, and which
     ranks are in each."""
     graph = replay.graph
-    found = np.full(len(graph), -1, np.int64)
+    found = np.full(len(graph), -1, np.int32)
     number: dict[str, int] = {}
     ranks: dict[int, list[int]] = {}
     by_rank = {one.rank: one for one in replay.every}
@@ -251,7 +251,7 @@ def groups_of(replay: Replay) -> tuple[I64, list[str], list[tuple[int, ...]]]:
         for code in codes:
             ranks.setdefault(code, []).append(rank)
         if len(rows):
-            found[rows] = np.array(codes)[known.group[graph.call[rows]]]
+            found[rows] = np.array(codes, np.int32)[known.group[graph.call[rows]]]
     return found, list(number), [tuple(ranks[code]) for code in range(len(number))]
 
 
@@ -262,7 +262,7 @@ def _of_kind(replay: Replay, kind: str, size: int) -> NDArray[np.bool_]:
 
 
 def _alike(
-    replay: Replay, key_of: I64, groups: int
+    replay: Replay, key_of: I32, groups: int
 ) -> Iterator[tuple[tuple[str, int], F64, list[int]]]:
     """Per kind and size of a group: (steps, groups) mean transfer per step, and which groups: of
     those with as many operations and bytes in a step as most have; NaN elsewhere."""
