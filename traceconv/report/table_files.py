@@ -8,7 +8,8 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any
 
-from traceconv.core.errors import MissingExtraError, OptionError, extra_line
+from traceconv.core.errors import OptionError
+from traceconv.core.frames import extra
 from traceconv.core.side_tables import DataTable
 from traceconv.report.table_text import ExactColumn
 
@@ -48,10 +49,7 @@ def workbook(sheets: Mapping[str, Sequence[ExactColumn]]) -> bytes:
         MissingExtraError: XlsxWriter is not installed.
         OptionError: a sheet cannot hold a table, or a cell a text.
     """
-    try:
-        writer = import_module("xlsxwriter")
-    except ImportError as e:
-        raise MissingExtraError(f"XlsxWriter is not installed; {extra_line('xlsx')}") from e
+    writer = extra("xlsxwriter", "xlsx")
     out = io.BytesIO()
     book = writer.Workbook(
         out, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from traceconv.core.errors import EngineError, MissingExtraError, extra_line
+from traceconv.core.errors import EngineError
+from traceconv.core.frames import extra
 from traceconv.run.engines import Done, Run, Work, unwatched
 
 _BLAME_AT_ONCE = {"distributed.scheduler.allowed-failures": 0}
@@ -23,10 +24,7 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
         MissingExtraError: ``distributed`` is not installed.
         EngineError: no scheduler answers.
     """
-    try:
-        dask = importlib.import_module("distributed")
-    except ImportError as e:
-        raise MissingExtraError(f'`engine="dask"` needs a package; {extra_line("dask")}') from e
+    dask = extra("distributed", "dask")
     with ExitStack() as owned:
         try:
             if address is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from traceconv.core.errors import EngineError, MissingExtraError, extra_line
+from traceconv.core.errors import EngineError
+from traceconv.core.frames import extra
 from traceconv.run.engines import ATTEMPTS, Done, Run, Work, unwatched
 
 
@@ -22,10 +22,7 @@ def opened(workers: int, address: str | None) -> Iterator[Run]:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError as e:
-        raise MissingExtraError(f'`engine="ray"` needs a package; {extra_line("ray")}') from e
+    ray = extra("ray")
     settings: dict[str, Any] = {"address": address}
     if not address:
         settings = {"address": "local", "num_cpus": workers, "include_dashboard": False}
