@@ -187,8 +187,8 @@ def _blocks(graph: Graph) -> list[slice]:
 
 
 def _cells(parts: _Parts) -> int:
-    """How many cells a step has: as many as possible of which parts of work are in one only, but
-    for some of the time."""
+    """How many cells a step has: the most with which nearly all work is in parts that are in one
+    cell each."""
     ranks, steps = int(np.ptp(parts.rank)) + 1, int(parts.step.max()) + 1
     most = min(len(parts.run) // (2 * ranks * steps), _MOST_CELLS)  # a cell has two halves
     # many parts are the same runs of other kernels
@@ -213,8 +213,8 @@ def _numbers(*columns: I64) -> I64:
 def _curves(
     graph: Graph, roles: I64, blocks: Sequence[slice]
 ) -> tuple[dict[tuple[int, ...], F64], F64]:
-    """Per role, kernel and how often it runs in a step: the mean time that so many runs take
-    together, from 0 on; in some steps several runs are one part. And the time of each kernel."""
+    """Per role, kernel and number of its runs in a step: the mean time of the first 0, 1, 2 ...
+    runs together (in some steps several are one part). And the time of each kernel."""
     curves: dict[tuple[int, ...], F64] = {}
     times: dict[tuple[int, ...], int] = {}
     of_name = np.zeros(len(graph.names))

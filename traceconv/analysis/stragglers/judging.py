@@ -521,10 +521,8 @@ class _Judging:
             )
         limit = max(upper, 0.0)
         share = 100 * limit / self.replay.step_ns
-        return round(limit), (
-            f"no rank takes longer than its peers by more than {time_text(limit)} per step "
-            f"({share:.2g} %)"
-        )
+        by = f" by more than {time_text(limit)} per step ({share:.2g} %)" if round(limit) else ""
+        return round(limit), f"no rank takes longer than its peers{by}"
 
 
 def _change(values: F64) -> int:
