@@ -125,9 +125,11 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def known_steps(self) -> dict[int, str]:
         """How many steps are known, and of how many the device work is, by rank."""
-        if self.coverage.text or not any(one.source for one in self.losses.values()):
+        if self.coverage.text or not any(
+            rank_losses.source for rank_losses in self.losses.values()
+        ):
             return {self.rank: self._own_steps()}
-        return {rank: _stated_steps(one) for rank, one in self.losses.items()}
+        return {rank: _stated_steps(rank_losses) for rank, rank_losses in self.losses.items()}
 
     def _own_steps(self) -> str:
         steps, recorded = self.coverage.steps, self.coverage.recorded
@@ -202,8 +204,8 @@ def _valid(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {_valid(key): _valid(one) for key, one in value.items()}
-    return [_valid(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {_valid(key): _valid(item) for key, item in value.items()}
+    return [_valid(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def decode(content: bytes | memoryview, source: str = "summary of a rank") -> RankSummary:
@@ -228,27 +230,33 @@ def decode(content: bytes | memoryview, source: str = "summary of a rank") -> Ra
 
 def _check(summary: RankSummary) -> None:
     """Raise ValueError if columns do not fit together or a number points at nothing."""
-    one = summary.excerpts
-    for columns in (*summary.tables.values(), summary.links, one.calls, one.places, one.curves):
+    excerpts = summary.excerpts
+    for columns in (
+        *summary.tables.values(),
+        summary.links,
+        excerpts.calls,
+        excerpts.places,
+        excerpts.curves,
+    ):
         if len({len(column) for column in columns.values()}) > 1:
             raise ValueError("columns of one table differ in length")
-    known = summary.collectives
+    records = summary.collectives
     lengths = {
         len(value)
-        for name, value in msgspec.structs.asdict(known).items()
+        for name, value in msgspec.structs.asdict(records).items()
         if isinstance(value, np.ndarray) and (len(value) or name not in SOMETIMES)
     }
     if len(lengths) > 1:
         raise ValueError("columns of collectives differ in length")
-    if known.messages.any() and not len(known.direction) == len(known.peer) == len(known):
+    if records.messages.any() and not len(records.direction) == len(records.peer) == len(records):
         raise ValueError("messages without directions")
-    for column, named in ((known.group, known.groups), (known.kind, known.kinds)):
-        if len(column) and not 0 <= column.min() <= column.max() < len(named):
+    for column, names in ((records.group, records.groups), (records.kind, records.kinds)):
+        if len(column) and not 0 <= column.min() <= column.max() < len(names):
             raise ValueError("collectives of no known group or kind")
     summary.items.check()
     if summary.phases.shape[1:] != (3,):
         raise ValueError("phases of another shape")
-    summary.replay.check(len(known))
+    summary.replay.check(len(records))
     summary.recorded.check()
     for issue in summary.issues:
         Issues().add(issue.code, count=0)  # refuses undefined codes

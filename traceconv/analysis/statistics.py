@@ -38,26 +38,32 @@ def over_others(values: F64) -> F64:
     """(steps, columns): each value minus the median of the others in its step; NaN where it is NaN
     or no other exists."""
     steps, columns = values.shape
-    found = np.full(values.shape, np.nan)
+    excess = np.full(values.shape, np.nan)
     if columns < 2:
-        return found
-    if (most := max(_AT_ONCE // columns, 1)) < steps:  # steps are apart from each other
-        return np.concatenate([over_others(values[i : i + most]) for i in range(0, steps, most)])
+        return excess
+    if (at_once := max(_AT_ONCE // columns, 1)) < steps:  # steps are apart from each other
+        return np.concatenate(
+            [over_others(values[i : i + at_once]) for i in range(0, steps, at_once)]
+        )
     order = np.argsort(values, axis=1)  # NaN is sorted to the end
     ranked = np.take_along_axis(values, order, axis=1)
-    place = np.empty_like(order)
-    np.put_along_axis(place, order, np.broadcast_to(np.arange(columns), order.shape), axis=1)
+    ranks_in_step = np.empty_like(order)
+    np.put_along_axis(
+        ranks_in_step, order, np.broadcast_to(np.arange(columns), order.shape), axis=1
+    )
     count = (~np.isnan(values)).sum(axis=1)
-    rest = np.maximum(count - 1, 1)
-    low, high = (rest - 1) // 2, rest // 2
+    other_count = np.maximum(count - 1, 1)
+    low, high = (other_count - 1) // 2, other_count // 2
     row = np.arange(steps)[:, None]
     middle = [
-        ranked[row, np.minimum(at[:, None] + (place <= at[:, None]), columns - 1)]
-        for at in (low, high)
+        ranked[
+            row, np.minimum(positions[:, None] + (ranks_in_step <= positions[:, None]), columns - 1)
+        ]
+        for positions in (low, high)
     ]
-    known = ~np.isnan(values) & (count > 1)[:, None]
-    found[known] = (values - (middle[0] + middle[1]) / 2)[known]
-    return found
+    is_known = ~np.isnan(values) & (count > 1)[:, None]
+    excess[is_known] = (values - (middle[0] + middle[1]) / 2)[is_known]
+    return excess
 
 
 def by_chance(
@@ -91,38 +97,38 @@ def by_chance(
         roles = [np.arange(columns)]
     units = np.ones(columns)
     for members in roles if len(roles) > 1 else ():
-        units[members] = max(float(_scatter(_apart(excess[:, members]))), least, 1e-9)
+        units[members] = max(float(_scatter(_step_scatter(excess[:, members]))), least, 1e-9)
     excess = excess / units
     least /= float(units.max())
     filled = np.nan_to_num(excess)
     size = _block(excess, len(roles))
     centre = np.median(filled, axis=0)
-    most = _CUT * float(np.median(np.abs(filled - centre))) + float(np.abs(centre).max())
+    limit = _CUT * float(np.median(np.abs(filled - centre))) + float(np.abs(centre).max())
     chances = [
-        _shuffled(values, size, roles, least) for values in (excess, np.clip(excess, -most, most))
+        _shuffled(values, size, roles, least) for values in (excess, np.clip(excess, -limit, limit))
     ]
-    found: F64 = np.minimum(*chances)
+    probabilities: F64 = np.minimum(*chances)
     for members in roles if len(roles) > 1 else ():
         alone = len(roles) * by_chance(excess[:, members])
-        found[members] = np.minimum(2 * np.minimum(found[members], alone), 1)
+        probabilities[members] = np.minimum(2 * np.minimum(probabilities[members], alone), 1)
     if steps >= _FEWEST:
         noise = float(np.median(np.abs(filled - centre)))
         clear = (filled.min(axis=0) > _CLEAR * noise) & (filled.min(axis=0) > 0)
-        found[clear] = np.minimum(found[clear], columns * _TAIL**steps)
-    return found
+        probabilities[clear] = np.minimum(probabilities[clear], columns * _TAIL**steps)
+    return probabilities
 
 
-def _apart(excess: F64) -> F64:
+def _step_scatter(excess: F64) -> F64:
     """(steps, ...): by how much the columns of a role, the last axis, are off in each step: from
     their usual value or from the step before, so that neither a column that is larger in all steps
     counts nor one that is from a step on; 1 where nothing is known."""
-    known = ~np.isnan(excess).all(axis=-1)
+    is_known = ~np.isnan(excess).all(axis=-1)
     usual = np.median(np.nan_to_num(excess), axis=0)
     before = np.concatenate((excess[1:2], excess[:-1]))
     off = np.fmin(np.abs(excess - usual), np.abs(excess - before))
-    found = np.ones(known.shape)
-    found[known] = np.nanmedian(off[known], axis=-1)
-    return found
+    off_usual = np.ones(is_known.shape)
+    off_usual[is_known] = np.nanmedian(off[is_known], axis=-1)
+    return off_usual
 
 
 def _scatter(apart: F64) -> F64:
@@ -142,47 +148,52 @@ def _shuffled(values: F64, size: int, roles: Sequence[NDArray[np.intp]], least: 
         size: how many steps are exchanged together.
     """
     steps, columns = values.shape
-    found = np.ones(columns)
+    chances = np.ones(columns)
     blocks = range(0, steps, size)
     sums = np.add.reduceat(np.nan_to_num(values), blocks)
-    known = np.add.reduceat(~np.isnan(values), blocks) > 0
+    is_known = np.add.reduceat(~np.isnan(values), blocks) > 0
     alike = [
-        np.stack([one for one in roles if len(one) == many])  # (roles, columns of each)
-        for many in sorted({len(one) for one in roles})
+        np.stack(
+            [members for members in roles if len(members) == size_of_role]
+        )  # (roles, columns of each)
+        for size_of_role in sorted({len(members) for members in roles})
     ]
-    apart = [_apart(np.where(known, sums, np.nan)[:, of]) for of in alike]
+    apart = [
+        _step_scatter(np.where(is_known, sums, np.nan)[:, columns_of_roles])
+        for columns_of_roles in alike
+    ]
     least = max(least, 1e-9)
     means = np.zeros(columns)
-    for of, spread in zip(alike, apart, strict=True):
+    for columns_of_roles, spread in zip(alike, apart, strict=True):
         unit = np.maximum(_scatter(spread), least)[:, None]
-        means[of] = _lasting(sums[:, of]) / unit / steps
+        means[columns_of_roles] = _lasting(sums[:, columns_of_roles]) / unit / steps
     order = np.argsort(-means)
-    most = min(_TOGETHER, columns - 1)
+    most_together = min(_TOGETHER, columns - 1)
     rng = np.random.default_rng(_SEED)
     draws = int(np.clip(_CELLS // sums.size, *_DRAWS))
     least_chance = float(columns) ** -min(len(sums) - 1, 30)
-    largest = np.empty((0, most))
-    each = max(_CELLS // sums.size, 1)
+    largest = np.empty((0, most_together))
+    at_once = max(_CELLS // sums.size, 1)
     while len(largest) < draws:
-        count = min(max(len(largest), _FIRST), draws - len(largest), each)
-        parts = [
-            _drawn(rng, sums[:, of], spread, least, count)
-            for of, spread in zip(alike, apart, strict=True)
+        count = min(max(len(largest), _FIRST), draws - len(largest), at_once)
+        draws_by_size = [
+            _drawn(rng, sums[:, columns_of_roles], spread, least, count)
+            for columns_of_roles, spread in zip(alike, apart, strict=True)
         ]
-        drawn = np.sort(np.concatenate(parts, axis=1), axis=1)[:, : -most - 1 : -1]
+        drawn = np.sort(np.concatenate(draws_by_size, axis=1), axis=1)[:, : -most_together - 1 : -1]
         largest = np.concatenate((largest, np.cumsum(drawn, axis=1) / steps))
         if len(largest) < min(_FIRST, draws):
             continue
-        found[:] = 1
-        for k in range(most):
+        chances[:] = 1
+        for k in range(most_together):
             if means[order[k]] <= 0 or 2 * means[order[k]] < means[order[0]]:
                 break
             observed = means[order[: k + 1]].sum()
             chance = max((k + 1) * _share_above(largest[:, k], float(observed)), least_chance)
-            found[order[: k + 1]] = np.minimum(found[order[: k + 1]], chance)
-        if ((found < _SETTLED[0]) | (found > _SETTLED[1])).all():
+            chances[order[: k + 1]] = np.minimum(chances[order[: k + 1]], chance)
+        if ((chances < _SETTLED[0]) | (chances > _SETTLED[1])).all():
             break
-    return found
+    return chances
 
 
 def _lasting(sums: F64) -> F64:
@@ -217,8 +228,8 @@ def _block(excess: F64, roles: int) -> int:
     tends to be in the next, by more than chance. Of two columns of a role one is the mirror of the
     other, so a role has one independent column less than it has columns."""
     steps, columns = excess.shape
-    known = ~np.isnan(excess)
-    mean = np.where(known, excess, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    is_known = ~np.isnan(excess)
+    mean = np.where(is_known, excess, 0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
     centred = np.nan_to_num(excess - mean)
     # rare large values say nothing about memory
     limit = 3 * float(np.median(np.abs(centred))) + 1e-9

@@ -66,10 +66,12 @@ class SummaryRequest(msgspec.Struct, frozen=True):
     def joined(self, other: SummaryRequest) -> SummaryRequest:
         """The parts of both."""
         new = other.without(self)
-        more: dict[str, Any] = {name: True for name, value in asdict(new).items() if value is True}
-        more["tables"] = (*self.tables, *new.tables)
-        more["rules"] = (*self.rules, *new.rules)
-        return replace(self, **more)
+        parts_of_both: dict[str, Any] = {
+            name: True for name, value in asdict(new).items() if value is True
+        }
+        parts_of_both["tables"] = (*self.tables, *new.tables)
+        parts_of_both["rules"] = (*self.rules, *new.rules)
+        return replace(self, **parts_of_both)
 
     def without(self, other: SummaryRequest) -> SummaryRequest:
         """The parts that ``other`` does not request."""
@@ -95,8 +97,8 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         TraceconvError: a table of the profiler that is needed cannot be read.
     """
     unread: list[str] = []
-    every = collective_records(trace) if requested.lateness or requested.items else NO_COLLECTIVES
-    collectives = every if requested.lateness else NO_COLLECTIVES
+    records = collective_records(trace) if requested.lateness or requested.items else NO_COLLECTIVES
+    collectives = records if requested.lateness else NO_COLLECTIVES
     read = sum(rows for (stage, _), rows in trace.ledger.items() if stage in ("read", "lost"))
     return RankSummary(
         rank=trace.rank,
@@ -111,7 +113,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         steps=tuple(trace.present.steps.tolist()),
         coverage=trace.coverage,
         losses=(lost := _losses(trace, unread)),
-        items=step_items(trace, every) if requested.items else StepItems(),
+        items=step_items(trace, records) if requested.items else StepItems(),
         phases=phases(trace, collectives) if requested.phases else NO_PHASES,
         replay=operations(trace, collectives) if requested.lateness else Operations(),
         recorded=recorded(trace) if requested.lateness else Recorded(),
@@ -152,38 +154,40 @@ def with_more(
     if spare == NO_PARTS:
         return Parts(requested), summary
     try:
-        more = summarize(trace, spare)
+        extra = summarize(trace, spare)
     except TraceconvError:
         return Parts(requested), summary
-    broken = (*summary.unread, *more.unread, *summary.rules.broken, *more.rules.broken)
+    broken = (*summary.unread, *extra.unread, *summary.rules.broken, *extra.rules.broken)
     if broken or _noticed(trace) != before:
         return Parts(requested), summary
-    late = more if spare.lateness else summary
+    late = extra if spare.lateness else summary
     return Parts(requested.joined(spare), divisible=True), replace(
         summary,
-        tables={**summary.tables, **more.tables},
-        rules=RuleRecords({**summary.rules.known, **more.rules.known}),
+        tables={**summary.tables, **extra.tables},
+        rules=RuleRecords({**summary.rules.known, **extra.rules.known}),
         collectives=late.collectives,
         replay=late.replay,
         recorded=late.recorded,
-        links=more.links or summary.links,
-        partial=(*summary.partial, *more.partial),
-        issues=more.issues or summary.issues,
+        links=extra.links or summary.links,
+        partial=(*summary.partial, *extra.partial),
+        issues=extra.issues or summary.issues,
     )
 
 
 def _noticed(trace: Trace) -> list[object]:
     """All issues of a trace and of its side tables, as far as these have been read."""
-    return [tuple(trace.issues), *(tuple(one.issues) for one in trace.side_tables.values())]
+    return [tuple(trace.issues), *(tuple(table.issues) for table in trace.side_tables.values())]
 
 
 def part(summary: RankSummary, requested: SummaryRequest) -> RankSummary:
     """Some parts of a summary, see :func:`with_more`."""
-    known, late = summary.rules.known, requested.lateness
+    known_rules, late = summary.rules.known, requested.lateness
     return replace(
         summary,
         tables={name: summary.tables[name] for name in requested.tables},
-        rules=RuleRecords({one: known[one] for one in requested.rules if one in known}),
+        rules=RuleRecords(
+            {rule: known_rules[rule] for rule in requested.rules if rule in known_rules}
+        ),
         collectives=summary.collectives if late else NO_COLLECTIVES,
         replay=summary.replay if late else Operations(),
         recorded=summary.recorded if late else Recorded(),
@@ -203,24 +207,26 @@ _COSTLY = (*_OF_ARGUMENTS, *tables.BY["stack"], *tables.WITH_SCOPES, *tables.PLU
 def spare_parts(requested: SummaryRequest) -> SummaryRequest:
     """Parts for other commands that take about a tenth of the time of making those requested."""
     usual = tuple(name for name in tables.TABLES if name not in _COSTLY)
-    more = _OF_ARGUMENTS if requested.tables or requested.rules else ()
-    return SummaryRequest(tables=(*usual, *more), lateness=True, links=True)
+    of_arguments = _OF_ARGUMENTS if requested.tables or requested.rules else ()
+    return SummaryRequest(tables=(*usual, *of_arguments), lateness=True, links=True)
 
 
 def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:
     """The losses of the rank's steps: as measured, else as the profiler states them."""
-    found = losses(trace.steps, whole_rank(trace), trace.coverage.devices)
+    measured_losses = losses(trace.steps, whole_rank(trace), trace.coverage.devices)
     try:
-        stated = {} if found.steps else stated_losses(stated_overlap(trace), trace.rank)
+        stated_figures = (
+            {} if measured_losses.steps else stated_losses(stated_overlap(trace), trace.rank)
+        )
     except TraceconvError as e:
         unread.append(str(e))
-        stated = {}
-    return stated or {trace.rank: found}
+        stated_figures = {}
+    return stated_figures or {trace.rank: measured_losses}
 
 
 def _steps_marked(trace: Trace, lost: Mapping[int, Losses]) -> bool:
-    if any(one.source for one in lost.values()):
-        return all(one.per_step for one in lost.values())
+    if any(rank_losses.source for rank_losses in lost.values()):
+        return all(rank_losses.per_step for rank_losses in lost.values())
     return bool((trace.steps.source != StepSource.WHOLE_RANGE).any())
 
 
@@ -228,8 +234,8 @@ def _partial(trace: Trace, names: Sequence[str]) -> tuple[str, ...]:
     """Which tables are of rows of the device that are not all that ran."""
     if not trace.hints.partial_device:
         return ()
-    stated = {"comm"} if "communication" in trace.side_tables else set()
-    return tuple(name for name in names if name in tables.OF_DEVICE and name not in stated)
+    from_tables = {"comm"} if "communication" in trace.side_tables else set()
+    return tuple(name for name in names if name in tables.OF_DEVICE and name not in from_tables)
 
 
 def _table(trace: Trace, name: str, requested: SummaryRequest, unread: list[str]) -> Columns:

@@ -108,32 +108,35 @@ def with_jobs(stated: Sequence[int | None], ranked: Sequence[Capture]) -> list[C
         ranked: the same captures with the ranks that evidence gives them.
     """
     processes = {
-        one.rank: rank for rank, one in zip(stated, ranked, strict=True) if rank is not None
+        capture.rank: rank for rank, capture in zip(stated, ranked, strict=True) if rank is not None
     }
     if not _repeated([*processes.values()]):
         return list(ranked)
     jobs: list[dict[int, int]] = []
     of_rank: dict[int, dict[int, int]] = {}
-    for rank, own in sorted((rank, own) for rank, own in processes.items() if rank is not None):
-        job = next((one for one in jobs if own not in one), {})
+    for rank, rank_in_job in sorted(
+        (rank, rank_in_job) for rank, rank_in_job in processes.items() if rank is not None
+    ):
+        job = next((ranks_of_job for ranks_of_job in jobs if rank_in_job not in ranks_of_job), {})
         if not job:
             jobs.append(job)
-        job[own] = rank
+        job[rank_in_job] = rank
         of_rank[rank] = job
     return [
-        replace(one, placement=_in_job(one.placement, of_rank[one.rank]))
-        if one.rank in of_rank
-        else one
-        for one in ranked
+        replace(capture, placement=_in_job(capture.placement, of_rank[capture.rank]))
+        if capture.rank in of_rank
+        else capture
+        for capture in ranked
     ]
 
 
 def _in_job(placement: Placement, job: Mapping[int, int]) -> Placement:
     inside = msgspec.structs.replace(placement, job=tuple(job.items()))
     groups = (
-        msgspec.structs.replace(one, ranks=inside.among_all(one.ranks)) for one in placement.groups
+        msgspec.structs.replace(group, ranks=inside.among_all(group.ranks))
+        for group in placement.groups
     )
-    return msgspec.structs.replace(inside, groups=tuple(one for one in groups if one.ranks))
+    return msgspec.structs.replace(inside, groups=tuple(group for group in groups if group.ranks))
 
 
 def warn_of_two_jobs(captures: Sequence[Capture], issues: Issues) -> None:
@@ -227,16 +230,20 @@ def _processes(captures: Sequence[Capture]) -> list[Process]:
     )
 
 
-def _join(some: Process, among: list[Process], readable: bool, spans: dict[int, Span]) -> Process:
+def _join(
+    captures: Process, among: list[Process], readable: bool, spans: dict[int, Span]
+) -> Process:
     """Add captures of one process to the first process that they may be of, else as another."""
     for process in among:
         if not any(
-            _are_two_processes(one, other, readable, spans) for one in process for other in some
+            _are_two_processes(joined, candidate, readable, spans)
+            for joined in process
+            for candidate in captures
         ):
-            process += some
+            process += captures
             return process
-    among.append(some)
-    return some
+    among.append(captures)
+    return captures
 
 
 def _without_times(capture: Capture) -> str:
@@ -433,7 +440,9 @@ def _on_host(trait: str) -> Callable[[Sequence[Capture]], list[int] | None]:
         unequal = len({hosts.count(host) for host in order}) > 1
         if unequal or len(set(places)) < len(captures):
             return None
-        on_hosts = [{n for at, n in places if at == host} for host in range(len(order))]
+        on_hosts = [
+            {n for host_number, n in places if host_number == host} for host in range(len(order))
+        ]
         if trait == "pid" or any(capture != on_hosts[0] for capture in on_hosts):
             return [sorted(places).index(place) for place in places]
         return [host * (max(inner) + 1) + n for host, n in places]

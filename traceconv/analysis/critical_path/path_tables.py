@@ -75,12 +75,12 @@ def chosen(by: Iterable[str]) -> list[str]:
     Raises:
         OptionError: there is no such table.
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for word in by:
         if word != "all" and word not in TABLES:
             raise OptionError(unknown("table", word, [*TABLES, "all"]), "by")
-        found.update(dict.fromkeys(TABLES if word == "all" else (word,)))
-    return list(found)
+        names.update(dict.fromkeys(TABLES if word == "all" else (word,)))
+    return list(names)
 
 
 def results(path: Path, by: Iterable[str], top: int | None = None) -> tuple[Result, ...]:
@@ -89,40 +89,40 @@ def results(path: Path, by: Iterable[str], top: int | None = None) -> tuple[Resu
     Args:
         top: rows kept of the stretches; None = all.
     """
-    made: Mapping[str, Callable[[Path], Columns]] = {
+    makers: Mapping[str, Callable[[Path], Columns]] = {
         "steps": _by_step, "ranks": _by_rank, "segments": _segments,
     }  # fmt: skip
-    found = []
+    tables = []
     for name in by:
         table = TABLES[name]
-        columns = made[name](path) if path.segments else {}
+        columns = makers[name](path) if path.segments else {}
         rows = len(next(iter(columns.values()))) if columns else 0
         if table.capped and top is not None:
             columns = {key: column[:top] for key, column in columns.items()}
         units = {column.key: column.unit for column in table.columns} if columns else {}
-        found.append(Result(table, DataTable(name, columns, units), rows))
-    return tuple(found)
+        tables.append(Result(table, DataTable(name, columns, units), rows))
+    return tuple(tables)
 
 
 def _parts(segments: Sequence[Segment]) -> NDArray[np.int64]:
     """(segments, parts shown) ns."""
-    return np.array([one.parts for one in segments], np.int64).reshape(-1, len(PARTS))
+    return np.array([segment.parts for segment in segments], np.int64).reshape(-1, len(PARTS))
 
 
 def _lengths(segments: Sequence[Segment]) -> NDArray[np.int64]:
-    return np.array([one.end_ns - one.start_ns for one in segments], np.int64)
+    return np.array([segment.end_ns - segment.start_ns for segment in segments], np.int64)
 
 
 def _sums(path: Path, of: Sequence[Any], keys: Sequence[Any]) -> dict[str, NDArray[Any]]:
     """Length, parts, and the certain share of segments, summed up by what they are of."""
-    place = {key: i for i, key in enumerate(keys)}
-    at = np.array([place[one] for one in of], np.int64)
+    position = {key: i for i, key in enumerate(keys)}
+    positions = np.array([position[key] for key in of], np.int64)
     lengths, certain = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
     parts = np.zeros((len(keys), len(PARTS)), np.int64)
     ns = _lengths(path.segments)
-    np.add.at(lengths, at, ns)
-    np.add.at(certain, at, ns * np.array([one.certain for one in path.segments]))
-    np.add.at(parts, at, _parts(path.segments))
+    np.add.at(lengths, positions, ns)
+    np.add.at(certain, positions, ns * np.array([segment.certain for segment in path.segments]))
+    np.add.at(parts, positions, _parts(path.segments))
     share = np.divide(100.0 * certain, lengths, out=np.full(len(keys), np.nan), where=lengths > 0)
     return {
         "Length(ns)": lengths,
@@ -133,11 +133,14 @@ def _sums(path: Path, of: Sequence[Any], keys: Sequence[Any]) -> dict[str, NDArr
 
 def _by_step(path: Path) -> Columns:
     steps = list(path.steps)
-    place = {step: i for i, step in enumerate(steps)}
+    position = {step: i for i, step in enumerate(steps)}
     counts = np.zeros((2, len(steps)), np.int64)
-    for one in path.segments:
-        counts[:, place[one.step]] += one.last not in (-1, one.rank), bool(one.why)
-    sums = _sums(path, [one.step for one in path.segments], steps)
+    for segment in path.segments:
+        counts[:, position[segment.step]] += (
+            segment.last not in (-1, segment.rank),
+            bool(segment.why),
+        )
+    sums = _sums(path, [segment.step for segment in path.segments], steps)
     columns = {
         "Step": np.array([number for number, _ in steps], np.int64),
         "Last Rank": np.array([rank for _, _, rank in path.steps.values()], np.int64),
@@ -149,12 +152,12 @@ def _by_step(path: Path) -> Columns:
 
 
 def _by_rank(path: Path) -> Columns:
-    ranks = sorted({one.rank for one in path.segments})
-    sums = _sums(path, [one.rank for one in path.segments], ranks)
+    ranks = sorted({segment.rank for segment in path.segments})
+    sums = _sums(path, [segment.rank for segment in path.segments], ranks)
     order = np.argsort(-sums["Length(ns)"], kind="stable")
     steps: dict[int, set[tuple[int, int]]] = {rank: set() for rank in ranks}
-    for one in path.segments:
-        steps[one.rank].add(one.step)
+    for segment in path.segments:
+        steps[segment.rank].add(segment.step)
     columns = {
         RANK: np.array(ranks, np.int64),
         "Step Count": np.array([len(steps[rank]) for rank in ranks], np.int64),
@@ -165,21 +168,21 @@ def _by_rank(path: Path) -> Columns:
 
 
 def _segments(path: Path) -> Columns:
-    place = {step: i for i, step in enumerate(path.steps)}
-    rows = sorted(path.segments, key=lambda one: (place[one.step], one.start_ns))
+    position = {step: i for i, step in enumerate(path.steps)}
+    rows = sorted(path.segments, key=lambda segment: (position[segment.step], segment.start_ns))
     parts = _parts(rows)
-    last = [one.last if one.last >= 0 else ABSENT for one in rows]
+    came_last = [segment.last if segment.last >= 0 else ABSENT for segment in rows]
     columns: dict[str, NDArray[Any]] = {
-        "Step": np.array([one.step[0] for one in rows], np.int64),
-        RANK: np.array([one.rank for one in rows], np.int64),
-        "What": texts([one.kind or "own work" for one in rows]),
-        "Group": texts([one.group.removeprefix("group ") for one in rows]),
-        "Start Time(ns)": np.array([one.start_ns for one in rows], np.int64),
+        "Step": np.array([segment.step[0] for segment in rows], np.int64),
+        RANK: np.array([segment.rank for segment in rows], np.int64),
+        "What": texts([segment.kind or "own work" for segment in rows]),
+        "Group": texts([segment.group.removeprefix("group ") for segment in rows]),
+        "Start Time(ns)": np.array([segment.start_ns for segment in rows], np.int64),
         "Length(ns)": _lengths(rows),
         **{column.key: parts[:, i] for i, column in enumerate(_PARTS)},
-        "Came Last": np.array(last, np.int64),
-        "Certain": texts(["yes" if one.certain else "no" for one in rows]),
-        "Why": texts([one.why for one in rows]),
+        "Came Last": np.array(came_last, np.int64),
+        "Certain": texts(["yes" if segment.certain else "no" for segment in rows]),
+        "Why": texts([segment.why for segment in rows]),
     }
     return {column.key: columns[column.key] for column in TABLES["segments"].columns}
 
@@ -194,9 +197,9 @@ def line(path: Path) -> str:
         name: 100 * int(ranks[column.key].sum()) / total
         for name, column in zip(PARTS, _PARTS, strict=True)
     }
-    said = ", ".join(
+    shares_text = ", ".join(
         f"{name} {share:.0f} %"
-        for name, share in sorted(shares.items(), key=lambda one: -one[1])
+        for name, share in sorted(shares.items(), key=lambda item: -item[1])
         if share >= 1
     )
     where = ", ".join(
@@ -212,20 +215,22 @@ def line(path: Path) -> str:
     lacking = f"; {path.missing} {have} no capture" if path.missing > 0 else ""
     return (
         f"critical path of {n} step{'s' * (n != 1)}, {time_text(total / n)} each, gap before it "
-        f"included: {said}; on {where}; certain: {sure:.0f} %{_doubt(path)}{lacking}"
+        f"included: {shares_text}; on {where}; certain: {sure:.0f} %{_doubt(path)}{lacking}"
     )
 
 
 def _doubt(path: Path) -> str:
     """The most frequent reason for uncertain intervals, by time."""
     doubted = Counter[str]()
-    for one in path.segments:
-        if not one.certain:
-            doubted[one.why] += one.end_ns - one.start_ns
+    for segment in path.segments:
+        if not segment.certain:
+            doubted[segment.why] += segment.end_ns - segment.start_ns
     if not doubted:
         return ""
-    known = [why for why, _ in doubted.most_common() if why]
-    return f"; uncertain where {known[0] if known else 'clocks do not tell which rank ended last'}"
+    reasons = [why for why, _ in doubted.most_common() if why]
+    return (
+        f"; uncertain where {reasons[0] if reasons else 'clocks do not tell which rank ended last'}"
+    )
 
 
 def document(path: Path) -> dict[str, Any]:

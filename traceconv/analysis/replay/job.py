@@ -76,14 +76,14 @@ class Replay:
     Attributes:
         graph: what is replayed.
         shape: where its ranks stand in the job.
-        every: the summaries of its ranks.
+        summaries: the summaries of its ranks.
         error: by how much the mean replayed step differs from the recorded one, as a share of it.
         step_ns: the mean recorded step.
     """
 
-    def __init__(self, graph: Graph, every: Sequence[RankSummary]) -> None:
-        self.graph, self.every = graph, every
-        self.shape: JobShape = job_shape(every)
+    def __init__(self, graph: Graph, summaries: Sequence[RankSummary]) -> None:
+        self.graph, self.every = graph, summaries
+        self.shape: JobShape = job_shape(summaries)
         self.lengths = graph.length_ns
         self.delays = graph.delay_ns
         self.base = self.steps()
@@ -122,18 +122,23 @@ class Replay:
         graph, host = self.graph, np.where(self.openings, 0.0, self.graph.host_ns)
         order = np.lexsort((graph.row, graph.step, graph.rank))
         cell = (graph.rank.astype(np.int64) * len(graph.steps) + graph.step)[order]
-        first = np.flatnonzero(np.concatenate(([True], np.diff(cell) != 0)))
-        many = np.diff(np.append(first, len(cell)))
-        place = np.arange(len(cell)) - np.repeat(first, many)
-        width = int(many.max(initial=0)) + 1
-        alike = (cell // len(graph.steps) * width + np.repeat(many, many)) * width + place
-        which = np.empty(len(cell), np.int64)
-        which[order] = np.unique(alike, return_inverse=True)[1].reshape(-1)
-        count, total = np.bincount(which)[which], np.bincount(which, host)[which]
+        begins = np.flatnonzero(np.concatenate(([True], np.diff(cell) != 0)))
+        counts = np.diff(np.append(begins, len(cell)))
+        position = np.arange(len(cell)) - np.repeat(begins, counts)
+        width = int(counts.max(initial=0)) + 1
+        alike = (cell // len(graph.steps) * width + np.repeat(counts, counts)) * width + position
+        alike_index = np.empty(len(cell), np.int64)
+        alike_index[order] = np.unique(alike, return_inverse=True)[1].reshape(-1)
+        count, total = (
+            np.bincount(alike_index)[alike_index],
+            np.bincount(alike_index, host)[alike_index],
+        )
         if not (count > 1).any():
             return None
-        others = np.where(count > 1, (total - host) / np.maximum(count - 1, 1), host)
-        wrong = np.abs(self.steps(None, self.delays - host + others) - graph.recorded_ns).sum()
+        mean_of_others = np.where(count > 1, (total - host) / np.maximum(count - 1, 1), host)
+        wrong = np.abs(
+            self.steps(None, self.delays - host + mean_of_others) - graph.recorded_ns
+        ).sum()
         return float(wrong / max(graph.recorded_ns.sum(), 1))
 
     def steps(self, lengths: F64 | None = None, delays: F64 | None = None) -> F64:
@@ -142,11 +147,11 @@ class Replay:
         Args:
             lengths, delays: per operation, or (operations, scenarios); None for those recorded.
         """
-        given = [self.lengths if lengths is None else lengths,
+        values_used = [self.lengths if lengths is None else lengths,
                  self.delays if delays is None else delays]  # fmt: skip
-        one = all(values.ndim == 1 for values in given)
-        found = step_times(self.graph, *(v[:, None] if v.ndim == 1 else v for v in given))
-        return found[0] if one else found
+        is_single = all(values.ndim == 1 for values in values_used)
+        times = step_times(self.graph, *(v[:, None] if v.ndim == 1 else v for v in values_used))
+        return times[0] if is_single else times
 
     # -- the ideal job --------------------------------------------------------------------------
 
@@ -167,35 +172,39 @@ class Replay:
         cell = graph.rank[graph.part].astype(np.int64) * steps + graph.step[graph.part]
         order = np.lexsort((graph.row[graph.part], cell, graph.name))
         name, cell = graph.name[order].astype(np.int64), cell[order]
-        first = np.concatenate(([True], (np.diff(name) != 0) | (np.diff(cell) != 0)))[: len(name)]
-        heads = np.flatnonzero(first)
-        of = np.cumsum(first) - 1
-        many = np.diff(np.append(heads, len(name)))
-        place = np.arange(len(name)) - heads[of]
+        is_first = np.concatenate(([True], (np.diff(name) != 0) | (np.diff(cell) != 0)))[
+            : len(name)
+        ]
+        heads = np.flatnonzero(is_first)
+        group_of = np.cumsum(is_first) - 1
+        counts = np.diff(np.append(heads, len(name)))
+        position = np.arange(len(name)) - heads[group_of]
         low, high = np.full(len(graph.names), 2**31), np.zeros(len(graph.names), np.int64)
-        np.minimum.at(low, name[heads], many)
-        np.maximum.at(high, name[heads], many)
-        place[(low != high)[name]] = 0
-        _, kind = np.unique(name * (int(place.max(initial=0)) + 1) + place, return_inverse=True)
+        np.minimum.at(low, name[heads], counts)
+        np.maximum.at(high, name[heads], counts)
+        position[(low != high)[name]] = 0
+        _, kind = np.unique(
+            name * (int(position.max(initial=0)) + 1) + position, return_inverse=True
+        )
         kind = kind.reshape(-1)
         ns = np.bincount(kind, graph.part_ns[order])
         count = np.bincount(kind, graph.part_count[order])
-        found = np.empty(len(name))
-        found[order] = graph.part_count[order] * (ns / np.maximum(count, 1))[kind]
-        found[np.isin(graph.sorts[graph.name], (HOST, operations.INPUT, COLLECTOR))] = 0
-        return found
+        ideal_ns = np.empty(len(name))
+        ideal_ns[order] = graph.part_count[order] * (ns / np.maximum(count, 1))[kind]
+        ideal_ns[np.isin(graph.sorts[graph.name], (HOST, operations.INPUT, COLLECTOR))] = 0
+        return ideal_ns
 
     @cached_property
     def ideal_lengths(self) -> F64:
         """Ideal length of each operation, ns."""
         graph = self.graph
-        found = np.bincount(graph.part, self._ideal_parts, len(graph)).astype(np.float64)
+        lengths = np.bincount(graph.part, self._ideal_parts, len(graph)).astype(np.float64)
         order = np.argsort(graph.kind, kind="stable")
-        first = np.searchsorted(graph.kind[order], np.arange(len(graph.kinds) + 1))
-        for low, high in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
+        begins = np.searchsorted(graph.kind[order], np.arange(len(graph.kinds) + 1))
+        for low, high in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
             if high > low:
-                found[order[low:high]] = np.median(self.lengths[order[low:high]])
-        return found
+                lengths[order[low:high]] = np.median(self.lengths[order[low:high]])
+        return lengths
 
     @cached_property
     def ideal(self) -> F64:
@@ -222,9 +231,9 @@ class Replay:
         """
         size = max(CELLS // max(len(self.graph), 1), 1)
         means = []
-        for first in range(0, count, size):
-            some = codes[:, None] == np.arange(first, min(first + size, count))
-            lengths = np.where(some, self.lengths[:, None], self.ideal_lengths[:, None])
+        for begin in range(0, count, size):
+            is_kept = codes[:, None] == np.arange(begin, min(begin + size, count))
+            lengths = np.where(is_kept, self.lengths[:, None], self.ideal_lengths[:, None])
             means.append(self.steps(lengths, np.zeros(len(self.graph))).mean(axis=1))
         return np.asarray(np.concatenate(means) / max(float(self.ideal.mean()), 1))
 
@@ -232,16 +241,16 @@ class Replay:
         """By axis of the job ("rank", "pp", "dp", "node" …) and operation kind: the slowdown if
         only these are not ideal."""
         slowest = np.argsort(-np.nan_to_num(self.own.excess).sum(axis=0), kind="stable")
-        kept = set(slowest[:MOST_RANKS].tolist())
-        places = [rank if i in kept else -1 for i, rank in enumerate(self.graph.ranks)]
-        found = {"rank": self._by(places)}
-        found["rank"].pop("-1", None)
+        slowest_shown = set(slowest[:MOST_RANKS].tolist())
+        places = [rank if i in slowest_shown else -1 for i, rank in enumerate(self.graph.ranks)]
+        by_axis = {"rank": self._by(places)}
+        by_axis["rank"].pop("-1", None)
         for axis, of_axis in zip(self.shape.axes, self.shape.places, strict=True):
-            of = dict(zip(self.shape.captured, of_axis, strict=True))
-            column = [of.get(rank, -1) for rank in self.graph.ranks]
+            coordinate_of = dict(zip(self.shape.captured, of_axis, strict=True))
+            column = [coordinate_of.get(rank, -1) for rank in self.graph.ranks]
             if len(set(column)) > 1 and min(column) >= 0:
-                found[axis.name] = self._by(column)
-        return {**found, "operation": self.by_kind()}
+                by_axis[axis.name] = self._by(column)
+        return {**by_axis, "operation": self.by_kind()}
 
     def _by(self, place_of: Sequence[int]) -> dict[str, float]:
         values, codes = np.unique(np.array(place_of), return_inverse=True)
@@ -255,28 +264,28 @@ class Replay:
         total = np.bincount(graph.name, graph.part_ns, len(graph.names))
         total[np.isin(graph.sorts, (HOST, operations.INPUT, COLLECTOR))] = 0
         order = np.argsort(graph.name, kind="stable")
-        first = np.searchsorted(graph.name[order], np.arange(len(graph.names) + 1))
-        found, ideal = {}, max(float(self.ideal.mean()), 1)
+        begins = np.searchsorted(graph.name[order], np.arange(len(graph.names) + 1))
+        slowdowns, ideal = {}, max(float(self.ideal.mean()), 1)
         for name in np.argsort(-total, kind="stable")[:MOST_KINDS].tolist():
-            rows = order[first[name] : first[name + 1]]
+            rows = order[begins[name] : begins[name + 1]]
             if not total[name]:
                 continue
-            more = graph.part_ns[rows] - self._ideal_parts[rows]
-            lengths = self.ideal_lengths + np.bincount(graph.part[rows], more, len(graph))
-            found[graph.names[name]] = float(self.steps(lengths, zero).mean()) / ideal
+            excess_ns = graph.part_ns[rows] - self._ideal_parts[rows]
+            lengths = self.ideal_lengths + np.bincount(graph.part[rows], excess_ns, len(graph))
+            slowdowns[graph.names[name]] = float(self.steps(lengths, zero).mean()) / ideal
         for words, kinds in self.kinds_of_communication().items():
             lengths = np.where(np.isin(graph.kind, kinds), self.lengths, self.ideal_lengths)
-            found[words] = float(self.steps(lengths, zero).mean()) / ideal
-        return found
+            slowdowns[words] = float(self.steps(lengths, zero).mean()) / ideal
+        return slowdowns
 
     def kinds_of_communication(self) -> dict[str, list[int]]:
         """Kinds by what they are called: whatever their sizes."""
-        found: dict[str, list[int]] = {}
+        by_name: dict[str, list[int]] = {}
         for number, (kind, size, _) in enumerate(self.graph.kinds):
             called = f"{kind} of {size} ranks" if size > 0 else kind
             called = "point-to-point" if kind == P2P else called
-            found.setdefault(called, []).append(number)
-        return dict(list(found.items())[:MOST_KINDS])
+            by_name.setdefault(called, []).append(number)
+        return dict(list(by_name.items())[:MOST_KINDS])
 
     # -- gains ------------------------------------------------------------------------------------
 
@@ -287,29 +296,29 @@ class Replay:
         Args:
             chosen: per scenario, indexes of ranks.
         """
-        which = np.zeros((len(self.graph.ranks), len(chosen)), bool)
+        is_chosen = np.zeros((len(self.graph.ranks), len(chosen)), bool)
         for column, ranks in enumerate(chosen):
-            which[list(ranks), column] = True
-        return self._like_peers(which[self.graph.rank], self.lengths, self.delays)
+            is_chosen[list(ranks), column] = True
+        return self._like_peers(is_chosen[self.graph.rank], self.lengths, self.delays)
 
     def mended_steps(self, ranks: NDArray[np.intp]) -> F64:
         """(steps,): in each step one rank, or none (-1), takes as long as its peers."""
-        which = (ranks[self.graph.step] == self.graph.rank)[:, None]
-        found: F64 = self._like_peers(which, self.lengths, self.delays)[0]
-        return found
+        is_chosen = (ranks[self.graph.step] == self.graph.rank)[:, None]
+        times: F64 = self._like_peers(is_chosen, self.lengths, self.delays)[0]
+        return times
 
-    def _like_peers(self, which: NDArray[np.bool_], lengths: F64, delays: F64) -> F64:
+    def _like_peers(self, is_chosen: NDArray[np.bool_], lengths: F64, delays: F64) -> F64:
         """(scenarios, steps): lengths and delays of (operations, scenarios) are those of peers."""
-        own, graph = self.own, self.graph
-        most = max(CELLS // max(len(graph), 1), 1)
-        if which.shape[1] > most:
-            parts = range(0, which.shape[1], most)
+        own_work, graph = self.own, self.graph
+        at_once = max(CELLS // max(len(graph), 1), 1)
+        if is_chosen.shape[1] > at_once:
+            begins = range(0, is_chosen.shape[1], at_once)
             return np.concatenate(
-                [self._like_peers(which[:, i : i + most], lengths, delays) for i in parts]
+                [self._like_peers(is_chosen[:, i : i + at_once], lengths, delays) for i in begins]
             )
-        factor = np.where(which, own.factor[:, None], 1.0)
-        sooner = np.where(which, own.sooner[graph.step, graph.rank][:, None], 1.0)
-        hidden = own.hidden[:, None]
+        factor = np.where(is_chosen, own_work.factor[:, None], 1.0)
+        sooner = np.where(is_chosen, own_work.sooner[graph.step, graph.rank][:, None], 1.0)
+        hidden = own_work.hidden[:, None]
         return self.steps(
             lengths[:, None] * np.where((graph.kind < 0)[:, None], factor, 1.0),
             delays[:, None] * (hidden * sooner + (1 - hidden) * factor),
@@ -318,8 +327,8 @@ class Replay:
     @cached_property
     def balanced(self) -> F64 | None:
         """See :func:`traceconv.analysis.replay.balance.even_stages`."""
-        of = np.array([self.shape.stage(rank) for rank in self.graph.ranks])
-        return even_stages(self.graph, of, self.own.parts[:, :, [COMPUTE, COPY]].sum(axis=2))
+        stages = np.array([self.shape.stage(rank) for rank in self.graph.ranks])
+        return even_stages(self.graph, stages, self.own.parts[:, :, [COMPUTE, COPY]].sum(axis=2))
 
     @cached_property
     def even(self) -> EvenWork:
@@ -331,8 +340,8 @@ class Replay:
         """(operations,): which nothing in their own step comes before: those after a pause."""
         graph, n = self.graph, len(self.graph)
         earlier = graph.step[np.minimum(graph.before, n - 1)] < graph.step[:, None]
-        found: NDArray[np.bool_] = ((graph.before == n) | earlier).all(axis=1)
-        return found
+        is_opening: NDArray[np.bool_] = ((graph.before == n) | earlier).all(axis=1)
+        return is_opening
 
     @cached_property
     def gap_ns(self) -> F64:
@@ -375,17 +384,17 @@ class Replay:
         total = np.stack([np.bincount(graph.rank, ns, ranks) for ns in (work + idle).T], axis=1)
         transfer = np.bincount(graph.rank, np.where(graph.kind < 0, 0, self.lengths), ranks)
         for rank, classes in gone.items():
-            at = graph.ranks.index(rank)
+            column = graph.ranks.index(rank)
             for name, ns in classes.items():
                 if name in _SORTS:
-                    most = max(float(total[at, _SORTS[name]].sum()), 1.0)
-                    cut[at, _SORTS[name]] = min(ns * steps / most, 1.0)
+                    total_ns = max(float(total[column, _SORTS[name]].sum()), 1.0)
+                    cut[column, _SORTS[name]] = min(ns * steps / total_ns, 1.0)
                 elif name == EXPOSED:
-                    comm[at] = min(ns * steps / max(float(transfer[at]), 1.0), 1.0)
+                    comm[column] = min(ns * steps / max(float(transfer[column]), 1.0), 1.0)
                 elif name == STAGES:
                     scale = self.balanced if self.balanced is not None else scale
-                no_gaps[at] |= name == PAUSE
-                like_peers[at] |= name == PEERS
+                no_gaps[column] |= name == PAUSE
+                like_peers[column] |= name == PEERS
                 spikes |= name == STEP
                 waits |= name == WAITS
         shares, chosen = cut[graph.rank], like_peers[graph.rank]
@@ -397,13 +406,13 @@ class Replay:
             graph.kind < 0, self.lengths - (work * shares).sum(axis=1), self.lengths * (1 - moved)
         )
         after = self._like_peers(chosen[:, None], lengths * scale, delays.sum(axis=1))[0]
-        found: F64 = self.base - after
+        saved_ns: F64 = self.base - after
         if waits:  # the schedule lets no rank wait: the one with most own time decides
-            found = np.maximum(found, self.base - np.nanmax(self.own.table, axis=1))
+            saved_ns = np.maximum(saved_ns, self.base - np.nanmax(self.own.table, axis=1))
         if spikes:
             usual = float(np.median(self.base))
-            found += np.where(self.base > SPIKE * usual, self.base - usual, 0)
-        return found
+            saved_ns += np.where(self.base > SPIKE * usual, self.base - usual, 0)
+        return saved_ns
 
     # -- for people -------------------------------------------------------------------------------
 
@@ -449,29 +458,31 @@ def _without_unrecorded_waits(graph: Graph) -> Graph:
         return graph
     delays = graph.delay_ns
 
-    def mean(of: F64) -> float:
-        return float(step_times(graph, graph.length_ns[:, None], of[:, None]).mean())
+    def mean(delays_tried: F64) -> float:
+        return float(step_times(graph, graph.length_ns[:, None], delays_tried[:, None]).mean())
 
     def lost(sets: Iterable[NDArray[np.bool_]]) -> F64:
         """How much shorter the mean step is without each of some delays, as a share."""
-        means = np.array([mean(delays - host * some) for some in sets])
+        means = np.array([mean(delays - host * removed) for removed in sets])
         return np.asarray((mean(delays) - means) / step)
 
     if lost([long])[0] > _SHORTER:
         ranks = np.unique(graph.rank[long])[:_RANKS_TRIED]
-        each = lost(long & (graph.rank == rank) for rank in ranks.tolist())
-        long &= np.isin(graph.rank, ranks[each <= _SHORTER / 2])
+        shortened = lost(long & (graph.rank == rank) for rank in ranks.tolist())
+        long &= np.isin(graph.rank, ranks[shortened <= _SHORTER / 2])
         if not long.any() or lost([long])[0] > _SHORTER:
             return graph
     return msgspec.structs.replace(graph, host_ns=np.where(long, 0.0, host))
 
 
-def replay_of(every: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched]) -> Replay:
+def replay_of(
+    summaries: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched]
+) -> Replay:
     """The replay of a job.
 
     Raises:
         traceconv.analysis.replay.graph.Unusable: there is none, with the reason.
     """
-    graph = _without_unrecorded_waits(graph_of(every, clocks, groups))
-    kept = dict.fromkeys(graph.ranks)
-    return Replay(graph, [one for one in every if one.rank in kept])
+    graph = _without_unrecorded_waits(graph_of(summaries, clocks, groups))
+    ranks = dict.fromkeys(graph.ranks)
+    return Replay(graph, [summary for summary in summaries if summary.rank in ranks])

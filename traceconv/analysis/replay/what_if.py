@@ -120,8 +120,8 @@ class WhatIf(msgspec.Struct, frozen=True):
             "replay_error": self.error,
             "unknown": list(self.unknown),
             "steps": [
-                {"window": window, "step": number, "ns": ns, "if_ns": other}
-                for (window, number), ns, other in zip(
+                {"window": window, "step": number, "ns": ns, "if_ns": if_ns}
+                for (window, number), ns, if_ns in zip(
                     self.steps, self.before_ns, after, strict=True
                 )
             ],
@@ -174,7 +174,7 @@ def refuse_unknown(changes: Sequence[str]) -> None:
     for change in changes:
         match = CHANGE.fullmatch(change)
         if not match:
-            heads = {one.partition(":")[0]: one for one in reversed(_EXAMPLES)}
+            heads = {example.partition(":")[0]: example for example in reversed(_EXAMPLES)}
             near = get_close_matches(_NO_WORD.split(change)[0].lower(), heads, 1)
             hint = f" (did you mean {heads[near[0]]!r}?)" if near else ""
             raise OptionError(f"{change!r} is not a change{hint}; write one of {_VALID}", "change")
@@ -213,34 +213,36 @@ class Changed:
         refuse_unknown([change])
         match = CHANGE.fullmatch(change)
         assert match is not None
-        what, how = match[1], match[2].strip()
-        if what == "rank":
+        subject, how = match[1], match[2].strip()
+        if subject == "rank":
             self._ranks(change, how)
-        elif what == "stage":
+        elif subject == "stage":
             self._stages(change)
-        elif what == "op":
+        elif subject == "op":
             target, factor = self._target(change, how)
-            self._parts(change, self._named(target), factor)
-        elif what == "comm":
+            self._parts(change, self._kernels_named(target), factor)
+        elif subject == "comm":
             self._communication(change, how)
-        elif what == "pause":
+        elif subject == "pause":
             self.delays[:, HOST] -= self.replay.gap_ns * (1 - self._factor(change, how))
             if not (self.replay.openings & (self.graph.step > 0)).any():
-                self._not_recorded(what)
+                self._not_recorded(subject)
         else:
-            sort, factor = _SORTS[what], self._factor(change, how)
+            sort, factor = _SORTS[subject], self._factor(change, how)
             of_name = self.graph.sorts == sort
             graph = self.graph
             idle = graph.host_ns if sort == HOST else graph.cause_ns[graph.cause == sort]
             takes = of_name[graph.name].any() or idle.any()
-            if not takes and not any(sort in one.replay.recorded for one in self.replay.every):
-                self._not_recorded(what)
+            if not takes and not any(
+                sort in summary.replay.recorded for summary in self.replay.every
+            ):
+                self._not_recorded(subject)
             self.delays[:, sort] *= factor
             if of_name.any():
                 self._scale_parts(of_name, factor)
 
-    def _not_recorded(self, what: str) -> None:
-        called, advice = _UNRECORDED[what]
+    def _not_recorded(self, subject: str) -> None:
+        called, advice = _UNRECORDED[subject]
         self.unknown.append(f"no {called} was recorded; {advice}")
 
     def _ranks(self, change: str, how: str) -> None:
@@ -253,11 +255,11 @@ class Changed:
                 f"{change!r}: write 'rank:{target}=peers' or 'rank:balanced'", "change"
             )
         graph = self.graph
-        wanted = _numbers(target.strip()) if target.strip() != "*" else set(graph.ranks)
-        if wanted is None or wanted - set(graph.ranks):
+        numbers = _numbers(target.strip()) if target.strip() != "*" else set(graph.ranks)
+        if numbers is None or numbers - set(graph.ranks):
             ranks = ", ".join(map(str, graph.ranks[:20]))
             raise OptionError(f"{change!r}: no such rank; there are {ranks}", "change")
-        chosen = np.isin(np.array(graph.ranks)[graph.rank], list(wanted))
+        chosen = np.isin(np.array(graph.ranks)[graph.rank], list(numbers))
         factor = np.where(chosen, self.replay.own.factor, 1.0)
         self.lengths *= np.where(graph.kind < 0, factor, 1.0)
         self.delays *= factor[:, None]
@@ -279,8 +281,8 @@ class Changed:
         if not rows.any():
             kinds = sorted({kind for kind, _, _ in self.graph.kinds})
             axes = [axis.name for axis in self.replay.shape.axes]
-            known = ", ".join(["*", *axes, *kinds])
-            raise OptionError(f"{change!r}: no such communication; there is {known}", "change")
+            choices = ", ".join(["*", *axes, *kinds])
+            raise OptionError(f"{change!r}: no such communication; there is {choices}", "change")
         self.lengths[rows] *= factor
 
     def _calls(self, target: str) -> NDArray[np.bool_]:
@@ -291,22 +293,22 @@ class Changed:
         comm: NDArray[np.bool_] = graph.kind >= 0
         if target == "*":
             return comm
-        kinds = [i for i, one in enumerate(graph.kinds) if fnmatchcase(one[0], target)]
+        kinds = [i for i, kind in enumerate(graph.kinds) if fnmatchcase(kind[0], target)]
         if kinds:
-            found: NDArray[np.bool_] = np.isin(graph.kind, kinds)
-            return found
+            is_kind: NDArray[np.bool_] = np.isin(graph.kind, kinds)
+            return is_kind
         key_of, names, members = groups_of(self.replay)
-        wanted = [i for i, name in enumerate(names) if name == target]
+        groups = [i for i, name in enumerate(names) if name == target]
         axes = [axis.name for axis in shape.axes if axis.name != NODE]
         if target in axes:
-            place = {axis: shape.column(axis) for axis in axes}
-            at = {rank: i for i, rank in enumerate(shape.captured)}
+            columns = {axis: shape.column(axis) for axis in axes}
+            row_of = {rank: i for i, rank in enumerate(shape.captured)}
             for number, ranks in enumerate(members):
-                rows = [at[rank] for rank in ranks if rank in at]
-                varying = [axis for axis in axes if len(np.unique(place[axis][rows])) > 1]
+                rows = [row_of[rank] for rank in ranks if rank in row_of]
+                varying = [axis for axis in axes if len(np.unique(columns[axis][rows])) > 1]
                 if varying == [target]:
-                    wanted.append(number)
-        return comm & np.isin(key_of, wanted)
+                    groups.append(number)
+        return comm & np.isin(key_of, groups)
 
     def _target(self, change: str, how: str) -> tuple[str, float]:
         target, _, factor = how.rpartition(" ")
@@ -321,11 +323,11 @@ class Changed:
             raise OptionError(f"{change!r}: {text!r} is not a factor; write 0 or x0.5", "change")
         return float(match[1])
 
-    def _named(self, target: str) -> NDArray[np.bool_]:
+    def _kernels_named(self, target: str) -> NDArray[np.bool_]:
         graph = self.graph
-        found = np.array([fnmatchcase(name, target) for name in graph.names], bool)
-        found &= np.isin(graph.sorts, (COMPUTE, COPY))
-        return found
+        is_named = np.array([fnmatchcase(name, target) for name in graph.names], bool)
+        is_named &= np.isin(graph.sorts, (COMPUTE, COPY))
+        return is_named
 
     def _parts(self, change: str, of_name: NDArray[np.bool_], factor: float) -> None:
         if not of_name.any():
@@ -341,20 +343,20 @@ class Changed:
         """Scale parts of work, on top of earlier changes."""
         graph = self.graph
         rows = of_name[graph.name]
-        more = np.bincount(graph.part[rows], (factor - 1) * graph.part_ns[rows], len(graph))
+        added_ns = np.bincount(graph.part[rows], (factor - 1) * graph.part_ns[rows], len(graph))
         scale = np.divide(
             self.lengths, graph.length_ns, out=np.ones(len(graph)), where=graph.length_ns > 0
         )
-        self.lengths += more * scale
+        self.lengths += added_ns * scale
 
 
 def _numbers(text: str) -> set[int] | None:
     if not _RANGES.fullmatch(text):
         return None
-    found: set[int] = set()
+    numbers: set[int] = set()
     for piece in text.split(","):
         low, _, high = piece.partition("-")
         if int(high or low) - int(low) > 1 << 20:
             return None
-        found.update(range(int(low), int(high or low) + 1))
-    return found
+        numbers.update(range(int(low), int(high or low) + 1))
+    return numbers

@@ -71,15 +71,15 @@ def _waits(trace: Trace) -> Known | None:
     if not wait + transit:
         return None
     steps = len(measured(trace.steps))
-    if not steps and (stated := stated_overlap(trace)) and RANK not in stated:
-        steps = len(stated["step"])
-    most = sorted(waiting, key=lambda row: -row[3])[:SLICES_KEPT]
+    if not steps and (overlap := stated_overlap(trace)) and RANK not in overlap:
+        steps = len(overlap["step"])
+    longest_waits = sorted(waiting, key=lambda row: -row[3])[:SLICES_KEPT]
     figures = {"steps": steps} if steps else {}
     figures |= {"operations": len(waiting), "elapsed_ns": elapsed, "wait_ns": wait,
                 "before_first_transfer_ns": early, "transit_ns": transit}  # fmt: skip
     return facts_of(
         100 * wait / (wait + transit), {EXPOSED: wait / max(steps, 1)},
-        [told_slice(trace, *row[:3], "communication") for row in most if row[1] != ABSENT],
+        [told_slice(trace, *row[:3], "communication") for row in longest_waits if row[1] != ABSENT],
         figures, {"elapsed": 100 * wait / elapsed if elapsed else 0.0},
         advice=_LATE if early > wait / 2 else "",
     )  # fmt: skip
@@ -96,7 +96,7 @@ def _packages(trace: Trace) -> Known | None:
     n_bytes = size.whole()
     moved = (n_bytes > 0) & (events.dur_ns[rows] > 0) & ~link.among("", "ON_CHIP")
     if not moved.any():
-        return _told_packages(trace)
+        return _table_packages(trace)
     link, n_bytes, time = link[moved], n_bytes[moved], events.dur_ns[rows[moved]]
     groups = Groups.of(link.numbers(), n_bytes)
     return plain(
@@ -109,28 +109,29 @@ def _packages(trace: Trace) -> Known | None:
     )
 
 
-def _told_packages(trace: Trace) -> Known | None:
+def _table_packages(trace: Trace) -> Known | None:
     side_table = trace.side_tables.get("communication_bandwidth")
     if side_table is None or not len(side_table):
         return None
     total = [
-        _comm_tables.TOTAL.match(one) is None for one in named(side_table, "Operator").tolist()
+        _comm_tables.TOTAL.match(operator) is None
+        for operator in named(side_table, "Operator").tolist()
     ]
     size = np.nan_to_num(floats(side_table, "Package Size(MB)"))
     time = numbers(side_table, "Total Duration(ns)")
     count = numbers(side_table, "Count")
-    kept = np.array(total, bool) & (size > 0) & (time > 0) & (count > 0)
-    kept &= ~np.isin(
+    usable = np.array(total, bool) & (size > 0) & (time > 0) & (count > 0)
+    usable &= ~np.isin(
         named(side_table, "Transport Type"), ["LOCAL", "SDMA"]
     )  # SDMA is HCCS and PCIE
-    if not kept.any():
+    if not usable.any():
         return None
     return plain(
         {
-            "transport": named(side_table, "Transport Type")[kept],
-            "n_bytes": np.rint(size[kept] * _MB).astype(np.int64),
-            "count": count[kept],
-            "time_ns": time[kept],
+            "transport": named(side_table, "Transport Type")[usable],
+            "n_bytes": np.rint(size[usable] * _MB).astype(np.int64),
+            "count": count[usable],
+            "time_ns": time[usable],
         }
     )
 
@@ -148,9 +149,9 @@ class _Size(msgspec.Struct):
         return self.n_bytes * self.count / self.time_ns
 
 
-def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _small(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """A size is too small as long as neither it nor a smaller one reaches the bandwidth."""
-    for transport, sizes in _by_transport(known).items():
+    for transport, sizes in _by_transport(facts).items():
         largest = limits["rdma" if "RDMA" in transport.upper() else "sdma"] * _MB
         enough = limits["bandwidth"] / 100 * max(size.speed for size in sizes)
         small = list(takewhile(lambda s: s.n_bytes < largest and s.speed < enough, sizes))  # noqa: B023
@@ -161,16 +162,17 @@ def _small(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
             yield Case(rank, value, figures, transport, gone={EXPOSED: ALL})
 
 
-def _by_transport(known: Known) -> dict[str, list[_Size]]:
+def _by_transport(facts: Known) -> dict[str, list[_Size]]:
     """The sizes over each transport, ascending."""
-    found: dict[str, dict[int, _Size]] = {}
-    for row in rows_of(known):
-        sizes = found.setdefault(row["transport"], {})
+    by_transport: dict[str, dict[int, _Size]] = {}
+    for row in rows_of(facts):
+        sizes = by_transport.setdefault(row["transport"], {})
         size = sizes.setdefault(row["n_bytes"], _Size(row["n_bytes"]))
         size.count += row["count"]
         size.time_ns += row["time_ns"]
     return {
-        transport: [sizes[n] for n in sorted(sizes)] for transport, sizes in sorted(found.items())
+        transport: [sizes[n] for n in sorted(sizes)]
+        for transport, sizes in sorted(by_transport.items())
     }
 
 
@@ -188,10 +190,10 @@ def _package_figures(sizes: list[_Size], small: list[_Size]) -> dict[str, Any]:
 # -- packages that are not aligned --------------------------------------------------------
 
 
-def _misaligned(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _misaligned(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """Large packages whose size is not a multiple of 512 bytes, if multiples are faster. Each is
     compared with the fastest multiple of at most its size, as larger packages should be faster."""
-    for transport, sizes in _by_transport(known).items():
+    for transport, sizes in _by_transport(facts).items():
         if "RDMA" in transport.upper() or "ROCE" in transport.upper():
             continue
         even = [size for size in sizes if size.n_bytes % _ALIGNED == 0]
@@ -231,61 +233,63 @@ def _repeats(trace: Trace) -> Known | None:
     (again,) = fields(trace, rows, "retry")
     tasks = np.flatnonzero((events.op == OpClass.COMM_TASK) & (events.kind == Kind.SLICE))
     transport, link = fields(trace, tasks, "transport type", "link type")
-    rdma = transport.fitting(lambda said: "RDMA" in said.upper()) | link.fitting(
-        lambda said: "RDMA" in said.upper() or "ROCE" in said.upper()
+    rdma = transport.fitting(lambda text: "RDMA" in text.upper()) | link.fitting(
+        lambda text: "RDMA" in text.upper() or "ROCE" in text.upper()
     )
-    told, operations = _told_rdma(trace), int(again.known.sum())
-    if not operations and not rdma.any() and not len(told):
+    table_rdma, operations = _table_rdma(trace), int(again.known.sum())
+    if not operations and not rdma.any() and not len(table_rdma):
         return None
     tasks, repeated = tasks[rdma], rows[again.among("yes")]
-    longest_rdma = max(int(events.dur_ns[tasks].max(initial=0)), int(told.max(initial=0)))
+    longest_rdma = max(int(events.dur_ns[tasks].max(initial=0)), int(table_rdma.max(initial=0)))
     return {
         "steps": max(len(measured(trace.steps)), 1),
         "operations": operations,
         "again": len(repeated),
         "again_ns": int(events.dur_ns[repeated].sum()),
-        "transfers": len(tasks) or len(told),
+        "transfers": len(tasks) or len(table_rdma),
         "rdma_longest_ns": longest_rdma,
         "longest_again": longest(trace, repeated),
         "longest_rdma": longest(trace, tasks),
     }
 
 
-def _told_rdma(trace: Trace) -> I64:
+def _table_rdma(trace: Trace) -> I64:
     """How long a package over RDMA takes, of each size and operation of the profiler's table."""
-    told = trace.side_tables.get("communication_bandwidth")
-    if told is None or not len(told):
+    table = trace.side_tables.get("communication_bandwidth")
+    if table is None or not len(table):
         return np.zeros(0, np.int64)
-    count, time = numbers(told, "Count"), numbers(told, "Total Duration(ns)")
-    over = np.array([one.upper() == "RDMA" for one in named(told, "Transport Type").tolist()], bool)
+    count, time = numbers(table, "Count"), numbers(table, "Total Duration(ns)")
+    over = np.array(
+        [transport.upper() == "RDMA" for transport in named(table, "Transport Type").tolist()], bool
+    )
     over &= (count > 0) & (time > 0)
-    found: I64 = time[over] // count[over]
-    return found
+    per_package: I64 = time[over] // count[over]
+    return per_package
 
 
 _AGAIN = "collectives that the profiler says were carried out again"
 
 
-def _retransmitting(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    figures = {key: known[key] for key in ("operations", "again", "transfers", "rdma_longest_ns")}
-    value = known["rdma_longest_ns"] / 1e9
-    if known["again"] > limits["again"]:
+def _retransmitting(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
+    figures = {key: facts[key] for key in ("operations", "again", "transfers", "rdma_longest_ns")}
+    value = facts["rdma_longest_ns"] / 1e9
+    if facts["again"] > limits["again"]:
         yield Case(
-            rank, known["again"], figures, "", (), slices(known["longest_again"]), limit="again",
-            gone={EXPOSED: known["again_ns"] / known["steps"]},
+            rank, facts["again"], figures, "", (), slices(facts["longest_again"]), limit="again",
+            gone={EXPOSED: facts["again_ns"] / facts["steps"]},
         )  # fmt: skip
-    elif known["transfers"] and value > limits[""]:
-        shown = slices(known["longest_rdma"])
+    elif facts["transfers"] and value > limits[""]:
+        shown = slices(facts["longest_rdma"])
         yield Case(rank, value, figures, "", (), shown, gone={EXPOSED: ALL})
 
 
 # -- links --------------------------------------------------------------------------------
 
 
-def _slow_links(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
+def _slow_links(facts_by_rank: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
     summaries = [
-        RankSummary(rank=rank, links={h: np.array(column, object) for h, column in one.items()})
-        for rank, one in known.items()
+        RankSummary(rank=rank, links={h: np.array(column, object) for h, column in facts.items()})
+        for rank, facts in facts_by_rank.items()
     ]
     for link in links.slow(summaries, limits[""] / 100):
         figures = {

@@ -77,29 +77,38 @@ def _done(trace: Trace, kind: str) -> Known | None:
     time = groups.total(trace.events.dur_ns[rows])
     names = set(trace.hints.device_names.values())
     device = _peaks(names.pop() if len(names) == 1 else "")
-    found: dict[tuple[str, Work], list[int]] = {}
+    sums_by_work: dict[tuple[str, Work], list[int]] = {}
     shown = []
-    for first, ns in zip(groups.first.tolist(), time.tolist(), strict=True):
-        text, of = (_stated if ascend else _recorded)(said[first])
-        if ns < _LEAST_NS or of is None or of.kind != kind or min(of.flops, of.n_bytes) <= 0:
+    for first_row, ns in zip(groups.first.tolist(), time.tolist(), strict=True):
+        text, work = (_stated if ascend else _recorded)(said[first_row])
+        if (
+            ns < _LEAST_NS
+            or work is None
+            or work.kind != kind
+            or min(work.flops, work.n_bytes) <= 0
+        ):
             continue
-        if of.bits not in (_EIGHT, _SIXTEEN) or (of.bits == _EIGHT and "faster" not in device):
+        if work.bits not in (_EIGHT, _SIXTEEN) or (work.bits == _EIGHT and "faster" not in device):
             continue
-        if "slowest" in device and of.n_bytes / device["slowest"] > of.flops / device["peak"] / 1e3:
+        if (
+            "slowest" in device
+            and work.n_bytes / device["slowest"] > work.flops / device["peak"] / 1e3
+        ):
             continue  # bound by a memory whose bandwidth is not known
-        sums = found.setdefault((text, of), [0, 0])
+        sums = sums_by_work.setdefault((text, work), [0, 0])
         sums[0] += ns
         sums[1] += 1
-        shown.append(rows[first])
-    if not found:
+        shown.append(rows[first_row])
+    if not sums_by_work:
         return None
-    most = sorted(found.items(), key=lambda item: -item[1][0])[:_SHAPES_KEPT]
+    longest_work = sorted(sums_by_work.items(), key=lambda item: -item[1][0])[:_SHAPES_KEPT]
     return {
         **device,
         "steps": max(len(measured(trace.steps)), 1),
         "compute_ns": whole,
         "products": [
-            (text, of.flops, of.n_bytes, of.bits == _EIGHT, *sums) for (text, of), sums in most
+            (text, work.flops, work.n_bytes, work.bits == _EIGHT, *sums)
+            for (text, work), sums in longest_work
         ],
         "longest": longest(trace, np.array(shown, np.intp)),
     }
@@ -112,8 +121,8 @@ def _peaks(name: str) -> dict[str, Any]:
     memory has if no more is known.
     """
     if peaks := peaks_of(name):
-        known = {"device": name, "peak": float(peaks.half), "bandwidth": float(peaks.memory)}
-        return {**known, "faster": round(peaks.eight / peaks.half, 1)} if peaks.eight else known
+        figures = {"device": name, "peak": float(peaks.half), "bandwidth": float(peaks.memory)}
+        return {**figures, "faster": round(peaks.eight / peaks.half, 1)} if peaks.eight else figures
     if cubes := _CUBES.fullmatch(name):
         peak = int(cubes[1]) * int(cubes[2]) * _PER_CYCLE / 1e6
         slow = {"bandwidth": _SLOW_GBS, "slowest": _SLOW_GBS}
@@ -124,10 +133,10 @@ def _peaks(name: str) -> dict[str, Any]:
 def _launched(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
     """Kernels launched by operators whose work is known by their name, and the row of those."""
     call = launching(trace, rows)
-    kept = (call >= 0) & rows_named(trace, _MODELLED)[np.maximum(call, 0)]
-    rows, call = rows[kept], call[kept]
+    is_named = (call >= 0) & rows_named(trace, _MODELLED)[np.maximum(call, 0)]
+    rows, call = rows[is_named], call[is_named]
     said = fields(trace, call, "Input Dims", "Input type", "Concrete Inputs")
-    columns = (one.tolist() for one in (names_of(trace, call), *said))
+    columns = (column.tolist() for column in (names_of(trace, call), *said))
     return rows, call, list(zip(*columns, strict=True))
 
 
@@ -167,33 +176,33 @@ def _stated(said: Said) -> tuple[str, Work | None]:
     return text, flat_product(*map(math.prod, shapes))
 
 
-def _inefficient(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _inefficient(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """By the time that these products take at least: for their operations at the peak, or to move
     their matrices once."""
     spent = best = operations = 0.0
     worst: tuple[float, str] = (0.0, "")
-    faster = known.get("faster", 1.0)
-    for text, n_operations, n_bytes, eight_bits, ns, calls in known["products"]:
+    faster = facts.get("faster", 1.0)
+    for text, n_operations, n_bytes, eight_bits, ns, calls in facts["products"]:
         peak = limits["peak"] * (faster if eight_bits else 1)
         least = calls * max(n_operations / peak / 1e3, n_bytes / limits["bandwidth"])
         spent, best, operations = spent + ns, best + least, operations + calls * n_operations
         worst = max(worst, (ns - least, text))
     value = 100 * best / spent
-    share_percent = 100 * spent / known["compute_ns"]
+    share_percent = 100 * spent / facts["compute_ns"]
     if value < limits[""] and share_percent > limits["share"]:
         figures = {
             "share_percent": share_percent,
             "reached_tflops": operations / spent / 1e3,
             "peak_tflops": limits["peak"],
         }
-        if any(eight_bits for *_, eight_bits, _, _ in known["products"]):
+        if any(eight_bits for *_, eight_bits, _, _ in facts["products"]):
             figures["peak_of_8_bits_tflops"] = faster * limits["peak"]
-        figures |= {} if "slowest" in known else {"memory_gbs": limits["bandwidth"]}
-        said = {"most_lost_on": worst[1][:100]}
-        said |= {"device": known["device"]} if "device" in known else {}
+        figures |= {} if "slowest" in facts else {"memory_gbs": limits["bandwidth"]}
+        words = {"most_lost_on": worst[1][:100]}
+        words |= {"device": facts["device"]} if "device" in facts else {}
         yield Case(
-            rank, value, {**figures, **said}, "", (), slices(known["longest"]),
-            gone={COMPUTING: max(spent - best, 0.0) / known["steps"]},
+            rank, value, {**figures, **words}, "", (), slices(facts["longest"]),
+            gone={COMPUTING: max(spent - best, 0.0) / facts["steps"]},
         )  # fmt: skip
 
 
@@ -212,49 +221,60 @@ def _odd_shapes(trace: Trace) -> Known | None:
     rows = kernels(trace, OpClass.COMPUTE)
     names = ("Input Shapes", "Output Shapes", "Input Data Types", "Input Formats", "Output Formats")
     columns = fields(trace, rows, *names) if len(rows) else []
-    told = columns[0].known & columns[1].known if columns else np.zeros(0, bool)
-    if not told.any():
+    is_known = columns[0].known & columns[1].known if columns else np.zeros(0, bool)
+    if not is_known.any():
         return None
     kinds = operator_columns(trace, rows)["OP Type"]
-    told &= kinds.known
-    rows, columns = rows[told], [column[told] for column in (kinds, *columns)]
+    is_known &= kinds.known
+    rows, columns = rows[is_known], [column[is_known] for column in (kinds, *columns)]
     length = trace.events.dur_ns[rows]
     groups = Groups.of(*(column.numbers() for column in columns))
     operators: dict[tuple[str, ...], list[_Shape]] = {}
-    for number, first in enumerate(groups.first.tolist()):
+    for number, first_row in enumerate(groups.first.tolist()):
         if groups.size[number] < _CALLS:
             continue
-        kind, inputs, outputs, *how = (column.at(first).strip(QUOTE) for column in columns)
-        mine = groups.order[groups.start[number] :][: groups.size[number]]
+        kind, inputs, outputs, *how = (column.at(first_row).strip(QUOTE) for column in columns)
+        rows_of_shape = groups.order[groups.start[number] :][: groups.size[number]]
         text = f"{inputs} -> {outputs}"
-        parts = _DIMENSIONS.split(text)
-        shape = _Shape(text, tuple(map(int, _DIMENSIONS.findall(text))), len(mine),
-                       float(median(length[mine])), mine)  # fmt: skip
-        operators.setdefault((kind, *how, *parts), []).append(shape)
-    found = []
+        separators = _DIMENSIONS.split(text)
+        shape = _Shape(text, tuple(map(int, _DIMENSIONS.findall(text))), len(rows_of_shape),
+                       float(median(length[rows_of_shape])), rows_of_shape)  # fmt: skip
+        operators.setdefault((kind, *how, *separators), []).append(shape)
+    slower = []
     for (kind, *_), shapes in operators.items():
-        shapes = sorted(shapes, key=lambda one: -one.calls * one.median)[:_SHAPES]
-        for one in shapes:
-            larger = [other for other in shapes if other is not one and other.holds(one)]
-            fastest = min(larger, key=lambda other: other.median, default=one)
-            if one.median > _MUCH * fastest.median:
-                found.append((one.calls * (one.median - fastest.median), kind, one, fastest))
-    whole, steps = int(length.sum()), max(len(measured(trace.steps)), 1)
-    if not found:
+        shapes = sorted(shapes, key=lambda candidate: -candidate.calls * candidate.median)[:_SHAPES]
+        for shape_of_calls in shapes:
+            larger = [
+                candidate
+                for candidate in shapes
+                if candidate is not shape_of_calls and candidate.holds(shape_of_calls)
+            ]
+            fastest = min(larger, key=lambda candidate: candidate.median, default=shape_of_calls)
+            if shape_of_calls.median > _MUCH * fastest.median:
+                slower.append(
+                    (
+                        shape_of_calls.calls * (shape_of_calls.median - fastest.median),
+                        kind,
+                        shape_of_calls,
+                        fastest,
+                    )
+                )
+    total_ns, steps = int(length.sum()), max(len(measured(trace.steps)), 1)
+    if not slower:
         return facts_of(0.0, {})
-    ns = sum(one for one, *_ in found)
-    _, kind, one, fastest = max(found, key=lambda item: item[0])
+    ns = sum(lost_ns for lost_ns, *_ in slower)
+    _, kind, shape_of_calls, fastest = max(slower, key=lambda item: item[0])
     figures = {
-        "shape": one.text[:200],
-        "median_ns": round(one.median),
-        "calls": one.calls,
+        "shape": shape_of_calls.text[:200],
+        "median_ns": round(shape_of_calls.median),
+        "calls": shape_of_calls.calls,
         "larger_shape": fastest.text[:200],
         "larger_median_ns": round(fastest.median),
-        "compute_ns": whole,
+        "compute_ns": total_ns,
     }
-    value = 100 * ns / whole if whole else 0.0
-    return facts_of(value, {COMPUTING: ns / steps}, longest(trace, rows[one.rows]), figures,
-                    where=kind)  # fmt: skip
+    value = 100 * ns / total_ns if total_ns else 0.0
+    examples = longest(trace, rows[shape_of_calls.rows])
+    return facts_of(value, {COMPUTING: ns / steps}, examples, figures, where=kind)
 
 
 _DIMENSIONS = lazy_regex(r"\d{1,12}")
@@ -271,7 +291,7 @@ class _Shape(NamedTuple):
 
     def holds(self, other: _Shape) -> bool:
         """Whether it is at least as large in every dimension."""
-        return all(mine >= its for mine, its in zip(self.dims, other.dims, strict=True))
+        return all(own_size >= its for own_size, its in zip(self.dims, other.dims, strict=True))
 
 
 RULES: tuple[Rule, ...] = (

@@ -100,10 +100,10 @@ def _rows(trace: Trace, names: NameTest, *layers: Layer) -> NDArray[np.intp]:
 def inside(time: I64, spans: I64) -> Mask:
     """Whether each instant is in one of the spans, or at its end."""
     before = np.searchsorted(spans[:, 0], time, "right") - 1
-    found: Mask = before >= 0
+    is_inside: Mask = before >= 0
     if len(spans):
-        found &= time <= spans[np.maximum(before, 0), 1]
-    return found
+        is_inside &= time <= spans[np.maximum(before, 0), 1]
+    return is_inside
 
 
 def _calls(
@@ -152,14 +152,14 @@ def idle_gaps(trace: Trace, steps: StepTable) -> list[tuple[DeviceTime, I64]]:
     """When each device is idle within steps and does not wait for input."""
     spans = steps.device_spans
     within, waits = union(spans[:, 0], spans[:, 1]), input_spans(trace)
-    found = []
-    for one in device_times(trace):
-        busy = merged(merged(one.computing, one.exposed), one.unclassified)
+    gaps_of_devices = []
+    for device in device_times(trace):
+        busy = merged(merged(device.computing, device.exposed), device.unclassified)
         if not is_ascend(trace):
-            busy = merged(busy, one.copying)
-        idle = subtraction(intersection(one.known, within), busy)
-        found.append((one, subtraction(idle, waits)))
-    return found
+            busy = merged(busy, device.copying)
+        idle = subtraction(intersection(device.known, within), busy)
+        gaps_of_devices.append((device, subtraction(idle, waits)))
+    return gaps_of_devices
 
 
 _sync_calls = _calls(_SYNC, Layer.RUNTIME)
@@ -167,30 +167,30 @@ _sync_calls = _calls(_SYNC, Layer.RUNTIME)
 
 def _synchronised(trace: Trace) -> Known | None:
     """The calls, and how long the device is idle in gaps that begin while one of them runs."""
-    known = _sync_calls(trace)
-    if known is None or trace.hints.partial_device:
+    calls_facts = _sync_calls(trace)
+    if calls_facts is None or trace.hints.partial_device:
         return None
     steps, rows = measured(trace.steps), _rows(trace, _SYNC, Layer.RUNTIME)
     calls = union(trace.events.start_ns[rows], trace.events.ends(rows))
     behind = sum(
         total(gaps[inside(gaps[:, 0], calls)]) for _, gaps in idle_gaps(trace, steps) if len(gaps)
     )
-    figures = {**known["figures"], "idle_behind_them_ns": round(behind / len(steps))}
-    if many := len(launches(trace).device):
+    figures = {**calls_facts["figures"], "idle_behind_them_ns": round(behind / len(steps))}
+    if n_launches := len(launches(trace).device):
         waits = trace.events.start_ns[_rows(trace, _ONLY_WAITS, Layer.RUNTIME)]
         only = int(inside(waits, union(steps.start_ns, steps.end_ns)).sum())
-        figures["per_launch_percent"] = 100 * only / many
-    return {**known, "value": float(share(behind, steps.known_ns.sum())), "figures": figures}
+        figures["per_launch_percent"] = 100 * only / n_launches
+    return {**calls_facts, "value": float(share(behind, steps.known_ns.sum())), "figures": figures}
 
 
-def _synchronising(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _synchronising(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """Judged by the idle time after the calls, or by the number of calls that only wait if most
     launches have one."""
-    if not known["figures"]["calls_per_step"] or known["value"] <= limits[""]:
+    if not facts["figures"]["calls_per_step"] or facts["value"] <= limits[""]:
         return
-    ratio = known["figures"].get("per_launch_percent", 0)
+    ratio = facts["figures"].get("per_launch_percent", 0)
     often = {"value": ratio, "limit": "per-launch", "advice": _BLOCKING}
-    yield as_case(rank, known, **(often if ratio > limits["per-launch"] else {}))
+    yield as_case(rank, facts, **(often if ratio > limits["per-launch"] else {}))
 
 
 _BLOCKING = (
@@ -210,8 +210,8 @@ def _small_kernels(trace: Trace) -> Known | None:
     spans = steps.device_spans
     within, ns, ends = union(spans[:, 0], spans[:, 1]), 0, []
     lengths = [np.zeros(0, np.int64)]
-    for one, gaps in idle_gaps(trace, steps):
-        rows = one.kernels[inside(events.start_ns[one.kernels], within)]
+    for device, gaps in idle_gaps(trace, steps):
+        rows = device.kernels[inside(events.start_ns[device.kernels], within)]
         lengths.append(events.dur_ns[rows])
         short = np.unique(events.start_ns[rows[events.dur_ns[rows] < SHORT_NS]])
         before = gaps[np.isin(gaps[:, 1], short) & (gaps[:, 1] - gaps[:, 0] <= BOUND_NS)]
@@ -241,19 +241,21 @@ def _copies(trace: Trace) -> Known | None:
         return None
     spans, devices = steps.device_spans, device_times(trace)
     # where copies are all that is known, what hides them is unknown
-    if not any(len(one.copies) for one in devices) or not any(len(o.kernels) for o in devices):
+    if not any(len(device.copies) for device in devices) or not any(
+        len(o.kernels) for o in devices
+    ):
         return None
     within, alone = union(spans[:, 0], spans[:, 1]), 0
     between = rows_named(trace, _BETWEEN)
-    found = [np.zeros(0, np.intp)]
-    for one in devices:
-        rows = one.copies[between[one.copies]]
+    copy_rows = [np.zeros(0, np.intp)]
+    for device in devices:
+        rows = device.copies[between[device.copies]]
         rows = rows[inside(events.start_ns[rows], within)]
-        work = merged(one.computing, one.exposed)
+        work = merged(device.computing, device.exposed)
         copying = subtraction(union(events.start_ns[rows], events.ends(rows)), work)
-        alone += total(intersection(copying, intersection(one.known, within)))
-        found.append(rows)
-    rows, count = np.concatenate(found), len(steps)
+        alone += total(intersection(copying, intersection(device.known, within)))
+        copy_rows.append(rows)
+    rows, count = np.concatenate(copy_rows), len(steps)
     names = [trace.strings[i] for i in events.name[rows].tolist()]
     pageable = sum(bool(_PAGEABLE.search(name)) for name in names)
     figures = {"copies_per_step": len(rows) / count, "not_overlapped_ns": round(alone / count)}

@@ -77,7 +77,7 @@ _MEMORY = of_table(_memory_tables.TABLES, "memory")
 
 def _computing(
     trace: Trace, whole_ns: int, ns: int, rows: NDArray[np.intp], figures: Mapping[str, Any],
-    faster: float = np.inf, **more: Any,
+    faster: float = np.inf, **details: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Facts about a part of the time of compute tasks: the value is its share.
 
@@ -87,7 +87,7 @@ def _computing(
     steps = max(len(measured(trace.steps)), 1)
     value = 100 * ns / whole_ns if whole_ns else 0.0
     gone = {COMPUTING: ns * (1 - 1 / faster) / steps}
-    return facts_of(value, gone, longest(trace, rows), figures, **more)
+    return facts_of(value, gone, longest(trace, rows), figures, **details)
 
 
 def _bare(text: str) -> str:
@@ -105,14 +105,18 @@ def _conversions(trace: Trace) -> Known | None:
         return None
     types = operator_columns(trace, rows)["OP Type"].filled(names_of(trace, rows))
     kinds = types.mapped(lambda kind: m[1] if (m := _CONVERSION.fullmatch(kind)) else "")
-    found = kinds.known
+    converts = kinds.known
     length = trace.events.dur_ns[rows]
     by_kind: Counter[str] = Counter()
-    for kind, ns in zip(kinds[found].tolist(), length[found].tolist(), strict=True):
+    for kind, ns in zip(kinds[converts].tolist(), length[converts].tolist(), strict=True):
         by_kind[f"{kind.lower()}_ns"] += ns
-    whole = int(length.sum())
-    figures = {"count": int(found.sum()), **dict(sorted(by_kind.items())), "compute_ns": whole}
-    return _computing(trace, whole, by_kind.total(), rows[found], figures)
+    total_ns = int(length.sum())
+    figures = {
+        "count": int(converts.sum()),
+        **dict(sorted(by_kind.items())),
+        "compute_ns": total_ns,
+    }
+    return _computing(trace, total_ns, by_kind.total(), rows[converts], figures)
 
 
 def _shapes(trace: Trace) -> Known | None:
@@ -131,9 +135,9 @@ def _shapes(trace: Trace) -> Known | None:
     odd = ~shapes[groups.first].fitting(_aligned)
     order = np.flatnonzero(odd)[np.argsort(-time[odd], kind="stable")]
     worst = [f"{kinds.at(i)} {shapes.at(i)}" for i in groups.first[order[:SLICES_KEPT]].tolist()]
-    whole, ns = int(time.sum()), int(time[odd].sum())
-    figures = {"cube_ns": whole, "unaligned_ns": ns, "shapes": worst}
-    return _computing(trace, whole, ns, rows[groups.spread(odd)], figures, _TWICE)
+    total_ns, ns = int(time.sum()), int(time[odd].sum())
+    figures = {"cube_ns": total_ns, "unaligned_ns": ns, "shapes": worst}
+    return _computing(trace, total_ns, ns, rows[groups.spread(odd)], figures, _TWICE)
 
 
 def _aligned(shapes: str) -> bool:
@@ -141,8 +145,8 @@ def _aligned(shapes: str) -> bool:
 
     Layouts in blocks (the last two dimensions are the block) were padded before.
     """
-    for one in shapes.strip('" ').split(";")[:2]:
-        dims = [int(digits) for digits in _DIGITS.findall(one)]
+    for matrix in shapes.strip('" ').split(";")[:2]:
+        dims = [int(digits) for digits in _DIGITS.findall(matrix)]
         blocked = len(dims) >= 4 and dims[-2] == _UNIT and dims[-1] in _BLOCKS
         if len(dims) >= 2 and not blocked and any(dim % _UNIT for dim in dims[-2:]):
             return False
@@ -171,18 +175,20 @@ def _ai_cpu(trace: Trace) -> Known | None:
     (inputs,) = fields(trace, rows, "Input Data Types")
     if slow.any() and not (slow & (kinds.known | inputs.known)).any():
         return None  # operators of unknown type: another form is unknown
-    found = slow & (inputs.fitting(_DOUBLE.search) | kinds.fitting(elsewhere.__contains__))
+    has_other_form = slow & (inputs.fitting(_DOUBLE.search) | kinds.fitting(elsewhere.__contains__))
     length = trace.events.dur_ns[rows]
     by_type: Counter[str] = Counter()
-    for kind, ns in zip(columns["OP Type"][found].tolist(), length[found].tolist(), strict=True):
+    for kind, ns in zip(
+        columns["OP Type"][has_other_form].tolist(), length[has_other_form].tolist(), strict=True
+    ):
         by_type[kind or "of unknown type"] += ns
-    whole = int(length.sum())
-    figures: dict[str, Any] = {"count": int(found.sum()), "compute_ns": whole}
+    total_ns = int(length.sum())
+    figures: dict[str, Any] = {"count": int(has_other_form.sum()), "compute_ns": total_ns}
     if by_type:
         figures["types"] = [kind for kind, _ in by_type.most_common(SLICES_KEPT)]
-    if others := int(length[slow & ~found].sum()):
-        figures["without_other_form_ns"] = others
-    return _computing(trace, whole, by_type.total(), rows[found], figures, _TWICE)
+    if without_form_ns := int(length[slow & ~has_other_form].sum()):
+        figures["without_other_form_ns"] = without_form_ns
+    return _computing(trace, total_ns, by_type.total(), rows[has_other_form], figures, _TWICE)
 
 
 def _full_precision(trace: Trace) -> Known | None:
@@ -195,14 +201,16 @@ def _full_precision(trace: Trace) -> Known | None:
         (types,) = fields(trace, rows[cube], "Input Data Types")
         if not types.fitting(_bare).any():
             return None
-        found = np.zeros(len(rows), bool)
-        found[cube] = types.fitting(lambda one: _FLOATS.fullmatch(_bare(one).upper()))
+        is_single = np.zeros(len(rows), bool)
+        is_single[cube] = types.fitting(lambda dtype: _FLOATS.fullmatch(_bare(dtype).upper()))
     else:
-        found = rows_named(trace, _OF_FULL_PRECISION)[rows]
+        is_single = rows_named(trace, _OF_FULL_PRECISION)[rows]
     length = trace.events.dur_ns[rows]
-    whole = int(length.sum())
-    figures = {"count": int(found.sum()), "compute_ns": whole}
-    return _computing(trace, whole, int(length[found].sum()), rows[found], figures, _TWICE)
+    total_ns = int(length.sum())
+    figures = {"count": int(is_single.sum()), "compute_ns": total_ns}
+    return _computing(
+        trace, total_ns, int(length[is_single].sum()), rows[is_single], figures, _TWICE
+    )
 
 
 # -- operators with a tail ----------------------------------------------------------------
@@ -219,32 +227,34 @@ def _uneven(trace: Trace) -> Known | None:
         return None
     events = trace.events
     name = events.name[rows].astype(np.int64)
-    whole = int(events.dur_ns[rows].sum())
+    total_ns = int(events.dur_ns[rows].sum())
     # shapes are looked up only for names with a tail: looking them up takes most of the time
-    some = rows[_beyond(Groups.of(name), events.dur_ns[rows]) > 0]
-    some = rows[np.isin(name, events.name[some])]
-    shapes = _input_shapes(trace, some)
-    stated = shapes.known
-    if len(some) and not stated.any():
+    tail_rows = rows[_beyond(Groups.of(name), events.dur_ns[rows]) > 0]
+    tail_rows = rows[np.isin(name, events.name[tail_rows])]
+    shapes = _input_shapes(trace, tail_rows)
+    has_shape = shapes.known
+    if len(tail_rows) and not has_shape.any():
         return None
-    some, shapes = some[stated], shapes[stated]
-    groups = Groups.of(events.name[some].astype(np.int64), shapes.numbers())
-    length = events.dur_ns[some]
+    tail_rows, shapes = tail_rows[has_shape], shapes[has_shape]
+    groups = Groups.of(events.name[tail_rows].astype(np.int64), shapes.numbers())
+    length = events.dur_ns[tail_rows]
     sums = groups.total(_beyond(groups, length))
     if not len(sums) or not sums.max():
-        return _computing(trace, whole, 0, rows[:0], {})
+        return _computing(trace, total_ns, 0, rows[:0], {})
     worst = int(sums.argmax())
-    mine = groups.order[groups.start[worst] :][: groups.size[worst]]
+    worst_calls = groups.order[groups.start[worst] :][: groups.size[worst]]
     figures = {
-        "calls": len(mine),
-        "median_ns": round(float(median(length[mine]))),
-        "longest_ns": int(length[mine].max()),
-        "shape": shapes.at(mine[0])[:200],
+        "calls": len(worst_calls),
+        "median_ns": round(float(median(length[worst_calls]))),
+        "longest_ns": int(length[worst_calls].max()),
+        "shape": shapes.at(worst_calls[0])[:200],
         "all_tails_ns": int(sums.sum()),
-        "compute_ns": whole,
+        "compute_ns": total_ns,
     }
-    where = trace.strings[int(events.name[some[mine[0]]])][:200]
-    return _computing(trace, whole, int(sums[worst]), some[mine], figures, where=where)
+    where = trace.strings[int(events.name[tail_rows[worst_calls[0]]])][:200]
+    return _computing(
+        trace, total_ns, int(sums[worst]), tail_rows[worst_calls], figures, where=where
+    )
 
 
 def _input_shapes(trace: Trace, rows: NDArray[np.intp]) -> Texts:
@@ -252,19 +262,19 @@ def _input_shapes(trace: Trace, rows: NDArray[np.intp]) -> Texts:
     if is_ascend(trace):
         return operator_columns(trace, rows)["Input Shapes"].mapped(_bare)
     call = launching(trace, rows)
-    dims, other = fields(trace, np.maximum(call, 0), *SHAPES)
-    return dims.filled(other).kept(call >= 0)
+    dims, alternative = fields(trace, np.maximum(call, 0), *SHAPES)
+    return dims.filled(alternative).kept(call >= 0)
 
 
 def _beyond(groups: Groups, length: I64) -> I64:
     """The time of each row beyond 1.5 medians of its group; 0 in small groups."""
-    found = np.zeros(len(length), np.int64)
-    for first, size in zip(groups.start.tolist(), groups.size.tolist(), strict=True):
+    beyond_ns = np.zeros(len(length), np.int64)
+    for begin, size in zip(groups.start.tolist(), groups.size.tolist(), strict=True):
         if size >= _FEWEST:
-            mine = groups.order[first : first + size]
-            usual = int(_TAIL * float(median(length[mine])))
-            found[mine] = np.maximum(length[mine] - usual, 0)
-    return found
+            group_rows = groups.order[begin : begin + size]
+            usual = int(_TAIL * float(median(length[group_rows])))
+            beyond_ns[group_rows] = np.maximum(length[group_rows] - usual, 0)
+    return beyond_ns
 
 
 # -- memory -------------------------------------------------------------------------------
@@ -282,7 +292,7 @@ def _peak(trace: Trace) -> Known | None:
     top = max(rows, key=lambda row: row["Peak(B)"])
     component, measure, capacity = top["Component"], top["Measure"], top["Capacity(B)"]
     tracks = (track for track in trace.tracks if track.is_counter and track.name == measure)
-    drawn = next((lane(one) for one in tracks if component in (one.group, one.heading)), "")
+    drawn = next((lane(track) for track in tracks if component in (track.group, track.heading)), "")
     where = f"{component} {measure}"
     return {
         **({} if capacity == ABSENT else {"capacity": capacity / _GIB}),
@@ -292,12 +302,12 @@ def _peak(trace: Trace) -> Known | None:
     }
 
 
-def _near_capacity(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _near_capacity(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     capacity = limits["capacity"] * _GIB
-    value = 100 * known["peak"] / capacity
+    value = 100 * facts["peak"] / capacity
     if value > limits[""]:
-        figures = {"peak_bytes": known["peak"], "capacity_bytes": round(capacity)}
-        yield Case(rank, value, figures, known["where"], (), slices([known["at"]]))
+        figures = {"peak_bytes": facts["peak"], "capacity_bytes": round(capacity)}
+        yield Case(rank, value, figures, facts["where"], (), slices([facts["at"]]))
 
 
 RULES: tuple[Rule, ...] = (

@@ -162,18 +162,18 @@ class Finding(msgspec.Struct, frozen=True):
         """One line for people: the same everywhere."""
         if self.step >= 0:
             return self.of_step(time_text(self.excess_ns), time_text(self.gain_ns))
-        longer, each = self.excess_ns, f"per step ({self.of_steps} steps)"
+        longer, when = self.excess_ns, f"per step ({self.of_steps} steps)"
         if self.pattern == INTERMITTENT and self.late_steps:
             longer = round(longer * self.of_steps / len(self.late_steps))
-            each = f"in {len(self.late_steps)} of {self.of_steps} steps ({some(self.late_steps)})"
+            when = f"in {len(self.late_steps)} of {self.of_steps} steps ({some(self.late_steps)})"
             if self.since:
-                each = f"from step {self.late_steps[0]} on"
+                when = f"from step {self.late_steps[0]} on"
         with_it = f"; late as well: {ranks_text(self.together)}" if self.together else ""
         costs = f"{time_text(self.gain_ns)} per step"
         if self.share:
             costs += f" ({100 * self.share:.2g} % of the recorded step)"
         return (
-            f"{self.called} takes {time_text(longer)} longer than {self._peers} {each}"
+            f"{self.called} takes {time_text(longer)} longer than {self._peers} {when}"
             f"{self._cause}; it costs {costs}{with_it}"
         )
 
@@ -270,10 +270,10 @@ class UnevenWork(msgspec.Struct, frozen=True):
     @property
     def spread(self) -> str:
         """By how much work differs."""
-        found = f"ranks differ by {100 * self.of_ranks:.2g} % in a step"
+        text = f"ranks differ by {100 * self.of_ranks:.2g} % in a step"
         if self.of_batches:
-            found = f"micro-batches differ by {100 * self.of_batches:.2g} %, {found}"
-        return found
+            text = f"micro-batches differ by {100 * self.of_batches:.2g} %, {text}"
+        return text
 
     def text(self) -> str:
         """One line for people."""
@@ -335,13 +335,13 @@ class Verdict(msgspec.Struct, frozen=True):
     def named(self) -> list[Finding | SlowGroup | SlowStage | UnevenWork]:
         """All causes that are named, the most expensive first. Uneven work counts less, as in
         :mod:`traceconv.analysis.replay.remedies`: no job gets rid of all of it."""
-        found: list[Finding | SlowGroup | SlowStage | UnevenWork] = [*self.culprits]
-        found += self.slow_groups
+        causes: list[Finding | SlowGroup | SlowStage | UnevenWork] = [*self.culprits]
+        causes += self.slow_groups
         if self.stage:
-            found.append(self.stage)
+            causes.append(self.stage)
         if self.uneven:
-            found.append(self.uneven)
-        return sorted(found, key=lambda one: -one.gain_ns * _weight(one))
+            causes.append(self.uneven)
+        return sorted(causes, key=lambda cause: -cause.gain_ns * _weight(cause))
 
     @property
     def gain_ns(self) -> int:
@@ -354,39 +354,44 @@ class Verdict(msgspec.Struct, frozen=True):
             return "H" + self.hang.line()[1:]
         if not self.named:
             return ""
-        one = self.named[0]
-        share = 100 * one.gain_ns / max(self.step_ns, 1.0)
-        costs = f"costs {time_text(one.gain_ns)} per step ({share:.2g} %)"
-        if isinstance(one, Finding):
-            why = f", mostly {one.why}" if one.why else ""
-            return f"R{one.called[1:]} {costs}{why}. {one.advice}"
-        if isinstance(one, SlowStage):
-            ranks = ranks_text(one.ranks)
-            return f"Stage {one.stage} ({ranks}) {costs}: more work than others. {one.advice}"
-        if isinstance(one, UnevenWork):
-            return f"Uneven work {costs}: {one.spread}. {one.advice}"
-        return f"The slow link of {ranks_text(one.ranks)} {costs}. {one.advice}"
+        cause = self.named[0]
+        share = 100 * cause.gain_ns / max(self.step_ns, 1.0)
+        costs = f"costs {time_text(cause.gain_ns)} per step ({share:.2g} %)"
+        if isinstance(cause, Finding):
+            why = f", mostly {cause.why}" if cause.why else ""
+            return f"R{cause.called[1:]} {costs}{why}. {cause.advice}"
+        if isinstance(cause, SlowStage):
+            ranks = ranks_text(cause.ranks)
+            return f"Stage {cause.stage} ({ranks}) {costs}: more work than others. {cause.advice}"
+        if isinstance(cause, UnevenWork):
+            return f"Uneven work {costs}: {cause.spread}. {cause.advice}"
+        return f"The slow link of {ranks_text(cause.ranks)} {costs}. {cause.advice}"
 
     def remedies(self) -> tuple[Remedy, ...]:
         """The changes that gain most."""
         if self.replay is None:
             return ()
-        named = [Change(one.cause, f"rank:{one.rank}=peers", one.advice) for one in self.culprits]
-        if len(named) > 1 and self._together():
-            every = ",".join(str(one.rank) for one in self.culprits)
-            named.insert(0, Change("several ranks slow", f"rank:{every}=peers", named[0].advice))
+        changes = [
+            Change(finding.cause, f"rank:{finding.rank}=peers", finding.advice)
+            for finding in self.culprits
+        ]
+        if len(changes) > 1 and self._is_shared():
+            culprits = ",".join(str(finding.rank) for finding in self.culprits)
+            changes.insert(
+                0, Change("several ranks slow", f"rank:{culprits}=peers", changes[0].advice)
+            )
         for group in self.slow_groups:
             factor = f"x{group.usual_ns / max(group.time_ns, 1):.4f}"
-            named.append(Change("slow link", f"comm:{group.key} {factor}", group.advice))
+            changes.append(Change("slow link", f"comm:{group.key} {factor}", group.advice))
         if self.stage:
-            named.append(Change("uneven stages", "stage:balanced", self.stage.advice))
-        return remedies(self.replay, named)
+            changes.append(Change("uneven stages", "stage:balanced", self.stage.advice))
+        return remedies(self.replay, changes)
 
-    def _together(self) -> bool:
+    def _is_shared(self) -> bool:
         """Whether no single rank accounts for most of the cost of all slow ranks."""
         assert self.replay is not None
-        at = [[self.replay.graph.ranks.index(one.rank)] for one in self.culprits]
-        alone = (self.replay.base - self.replay.mended(*at)).mean(axis=1)
+        columns = [[self.replay.graph.ranks.index(finding.rank)] for finding in self.culprits]
+        alone = (self.replay.base - self.replay.mended(*columns)).mean(axis=1)
         return bool(alone.max() < _MOSTLY * self.saves_ns)
 
     def replayed(self) -> Any:
@@ -400,20 +405,22 @@ class Verdict(msgspec.Struct, frozen=True):
         """The ranks, the stage and the uneven work that others wait for, and how long. Among ranks
         that are late in the same steps, only the one that causes the longest wait; these do not
         wait for it."""
-        found: list[Late] = []
-        known: set[int] = set()
-        for one in self.culprits:
-            if not known & set(one.late_steps):
-                known |= set(one.late_steps)
-                slow = {two.rank for two in self.culprits if {*one.late_steps} & {*two.late_steps}}
-                others = tuple(rank for rank in self.ranks if rank not in {one.rank, *slow})
-                found.append(Late(one.rank, others, one.gain_ns))
+        waits: list[Late] = []
+        late_steps: set[int] = set()
+        for finding in self.culprits:
+            if not late_steps & set(finding.late_steps):
+                late_steps |= set(finding.late_steps)
+                slow = {
+                    two.rank for two in self.culprits if {*finding.late_steps} & {*two.late_steps}
+                }
+                waiting = tuple(rank for rank in self.ranks if rank not in {finding.rank, *slow})
+                waits.append(Late(finding.rank, waiting, finding.gain_ns))
         if self.stage:
-            others = tuple(rank for rank in self.ranks if rank not in self.stage.ranks)
-            found.append(Late(-1, others, self.stage.waits_ns, self.stage.stage))
+            waiting = tuple(rank for rank in self.ranks if rank not in self.stage.ranks)
+            waits.append(Late(-1, waiting, self.stage.waits_ns, self.stage.stage))
         if self.uneven:
-            found.insert(0, Late(-1, self.ranks, self.uneven.gain_ns))
-        return tuple(found)
+            waits.insert(0, Late(-1, self.ranks, self.uneven.gain_ns))
+        return tuple(waits)
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
@@ -429,14 +436,14 @@ class Verdict(msgspec.Struct, frozen=True):
             "bound_ns": self.bound_ns,
             "gain_ns": self.gain_ns if self.culprits else None,
             "culprit": culprit.as_dict() if culprit else None,
-            "others": [one.as_dict() for one in self.culprits[1:]],
-            "slow_groups": [one.as_dict() for one in self.slow_groups],
+            "others": [finding.as_dict() for finding in self.culprits[1:]],
+            "slow_groups": [group.as_dict() for group in self.slow_groups],
             "stage": self.stage.as_dict() if self.stage else None,
             "uneven": self.uneven.as_dict() if self.uneven else None,
             "replay": self.replay.as_dict() if self.replay else None,
             "steps": [
-                {"window": window, "step": number, "late": one.as_dict() if one else None}
-                for (window, number), one in self.steps.items()
+                {"window": window, "step": number, "late": finding.as_dict() if finding else None}
+                for (window, number), finding in self.steps.items()
             ],
             "limits": list(self.limits),
             "hang": self.hang.as_dict() if self.hang else None,
@@ -460,8 +467,8 @@ class Verdict(msgspec.Struct, frozen=True):
         excess = np.nan_to_num(replay.own.excess).sum(axis=0)
         steps = np.maximum((~np.isnan(replay.own.excess)).sum(axis=0), 1)
         means = np.maximum(excess / steps, 0).round().astype(int).tolist()
-        found = dict(zip(replay.graph.ranks, means, strict=True))
-        return found | {one.rank: one.excess_ns for one in self.culprits}
+        longer = dict(zip(replay.graph.ranks, means, strict=True))
+        return longer | {finding.rank: finding.excess_ns for finding in self.culprits}
 
     def rank_lines(self) -> list[str]:
         """A table of the ranks, those that take longest by themselves first; [] where they are not
@@ -472,18 +479,18 @@ class Verdict(msgspec.Struct, frozen=True):
         graph, own = self.replay.graph, self.replay.own
         parts = dict(zip(graph.ranks, np.nan_to_num(own.parts).mean(axis=0).tolist(), strict=True))
         alone = dict(zip(graph.ranks, np.nanmean(own.table, axis=0).tolist(), strict=True))
-        gains = {one.rank: one.gain_ns for one in self.culprits}
+        gains = {finding.rank: finding.gain_ns for finding in self.culprits}
         order = sorted(longer, key=lambda rank: (-gains.get(rank, 0), -longer[rank], rank))
         rows = [["mean per step", "longer", "own computing", "own host", "waiting", "costs"]]
         for rank in order[:_ROWS]:
             waits = max(self.replay.step_ns - alone[rank], 0)
-            each = (longer[rank], parts[rank][COMPUTE], parts[rank][HOST], waits)
+            lengths = (longer[rank], parts[rank][COMPUTE], parts[rank][HOST], waits)
             cost = time_text(gains[rank]) if rank in gains else ""
-            rows.append([self.replay.shape.called(rank), *map(time_text, each), cost])
+            rows.append([self.replay.shape.called(rank), *map(time_text, lengths), cost])
         wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
-            "  ".join([first.ljust(wide[0]), *map(str.rjust, rest, wide[1:])]).rstrip()
-            for first, *rest in rows
+            "  ".join([heading.ljust(wide[0]), *map(str.rjust, cells, wide[1:])]).rstrip()
+            for heading, *cells in rows
         ]
         return lines + [f"{len(order) - _ROWS} more ranks"] * (len(order) > _ROWS)
 
@@ -493,15 +500,15 @@ class Verdict(msgspec.Struct, frozen=True):
             return self.hang.lines()
         if len(self.ranks) == 1 or not (self.compared or self.named):
             return [self.line()]
-        lines = [self.line(), *(f"also: {one.text()}" for one in self.named[1:])]
-        lines += [f"advice: {one.advice}" for one in self.named[:1]]
+        lines = [self.line(), *(f"also: {cause.text()}" for cause in self.named[1:])]
+        lines += [f"advice: {cause.advice}" for cause in self.named[:1]]
         if self.named and self.replay and self.replay.slowdown >= _UNEVEN:
             lines.append(
                 f"without idle time, a step takes {self.replay.slowdown:.2f} times as long as with "
                 "equal ranks and links"
             )
         lines += [f"note: {limit}" for limit in self.limits]
-        clock = " + ".join(METHOD_TEXT.get(one, one) for one in self.method.split(" + "))
+        clock = " + ".join(METHOD_TEXT.get(method, method) for method in self.method.split(" + "))
         basis = f"based on {self.compared} collectives of {len(self.ranks)} ranks; clock: {clock}"
         if self.replay and self.replay.usable and self.replay.error >= MATERIAL:
             basis += f"; {self.replay.error_text}"
@@ -514,36 +521,41 @@ class Verdict(msgspec.Struct, frozen=True):
             return []
         several = len({window for window, _ in self.steps}) > 1
         lines = []
-        for _, alike in groupby(self.steps.items(), lambda one: (one[0][0], _same(one[1]))):
+        for _, alike in groupby(self.steps.items(), lambda step: (step[0][0], _line_key(step[1]))):
             group = list(alike)
             window, first = group[0][0]
             last = group[-1][0][1]
             where = f"step {first}" if len(group) == 1 else f"steps {first}-{last}"
             where += f" of window {window}" if several else ""
             where += f" ({len(group)} steps)" * (last - first >= len(group))
-            named = [one for _, one in group if one]
-            lines.append(f"{where}: {_of_steps(named) if named else 'no rank stands out'}")
+            findings = [finding for _, finding in group if finding]
+            lines.append(f"{where}: {_of_steps(findings) if findings else 'no rank stands out'}")
         return lines
 
 
-def _same(one: Finding | None) -> tuple[Any, ...]:
+def _line_key(finding: Finding | None) -> tuple[Any, ...]:
     """What consecutive steps have in common that share a line."""
-    return (one.rank, one.why, one.kernel, one.peers, one.pattern) if one else ()
+    return (
+        (finding.rank, finding.why, finding.kernel, finding.peers, finding.pattern)
+        if finding
+        else ()
+    )
 
 
-def _of_steps(found: Sequence[Finding]) -> str:
+def _of_steps(findings: Sequence[Finding]) -> str:
     """The line for a rank that takes longer in one step or in consecutive ones."""
-    one = found[0]
+    first = findings[0]
     longer, costs = (
         time_text(min(values)) if min(values) == max(values)
         else f"{time_text(min(values))} to {time_text(max(values))}"
-        for values in ([one.excess_ns for one in found], [one.gain_ns for one in found])
+        for values in ([finding.excess_ns for finding in findings],
+                       [finding.gain_ns for finding in findings])
     )  # fmt: skip
-    return one.of_step(longer, costs + " each" * (len(found) > 1))
+    return first.of_step(longer, costs + " each" * (len(findings) > 1))
 
 
-def _weight(one: Finding | SlowGroup | SlowStage | UnevenWork) -> float:
-    return OF_UNEVEN_WORK.weight if isinstance(one, UnevenWork) else 1.0
+def _weight(cause: Finding | SlowGroup | SlowStage | UnevenWork) -> float:
+    return OF_UNEVEN_WORK.weight if isinstance(cause, UnevenWork) else 1.0
 
 
 _KINDS = {Finding: STRAGGLER, SlowGroup: SLOW_GROUP, SlowStage: STAGES, UnevenWork: UNEVEN}

@@ -31,7 +31,7 @@ def _api_facts(trace: Trace) -> Columns:
     events = trace.events
     rows = np.flatnonzero(trace.rows_of(Layer.RUNTIME) & (events.kind == Kind.SLICE))
     if not len(rows):
-        return _stated_api(trace)
+        return _table_calls(trace)
     headings = {t.heading: i for i, t in enumerate(trace.tracks)}
     heading = np.array([headings[t.heading] for t in trace.tracks], np.int64)[events.track[rows]]
     fine = Groups.of(heading, events.name[rows])
@@ -52,23 +52,23 @@ def _api_facts(trace: Trace) -> Columns:
 _STATED = "api_statistic"
 
 
-def _stated_api(trace: Trace) -> Columns:
+def _table_calls(trace: Trace) -> Columns:
     """The calls of the profiler's own table, if the timeline has none."""
     table = trace.side_tables.get(_STATED)
     if table is None or not {"Level", "API Name", "Time(ns)", "Count"} <= set(table.columns):
         return NOTHING
     count, total = numbers(table, "Count"), numbers(table, "Time(ns)")
-    kept = (count > 0) & (total >= 0)
+    is_usable = (count > 0) & (total >= 0)
     variance = floats(table, "Variance")
     spread = np.nan_to_num(variance) * _NS2_PER_US2 * count
     return {
-        "Level": named(table, "Level")[kept],
-        "API Name": named(table, "API Name")[kept],
-        "count": count[kept],
-        "total": total[kept],
-        "low": numbers(table, "Min(ns)")[kept],
-        "high": numbers(table, "Max(ns)")[kept],
-        "m2": spread[kept],
+        "Level": named(table, "Level")[is_usable],
+        "API Name": named(table, "API Name")[is_usable],
+        "count": count[is_usable],
+        "total": total[is_usable],
+        "low": numbers(table, "Min(ns)")[is_usable],
+        "high": numbers(table, "Max(ns)")[is_usable],
+        "m2": spread[is_usable],
     }
 
 
@@ -105,8 +105,10 @@ def _summary_facts(trace: Trace) -> Columns:
         return NOTHING
     keys = [column.key for columns in _SUMMARY_TIMES.values() for column in columns]
     times = {key: numbers(side_table, key) for key in keys}
-    for ours, theirs in _SUMMARY_OVERVIEW.items():
-        times[ours] = np.where(times[ours] == ABSENT, numbers(side_table, theirs), times[ours])
+    for heading, overview_heading in _SUMMARY_OVERVIEW.items():
+        times[heading] = np.where(
+            times[heading] == ABSENT, numbers(side_table, overview_heading), times[heading]
+        )
     ratios = {f"{side} Ratio(%)": floats(side_table, f"{side} Ratio(%)")
               for side in ("CPU", "GPU")}  # fmt: skip
     share = floats(side_table, "Ratio(%)")

@@ -79,8 +79,8 @@ def _guarded(table: Table) -> Table:
     if table.name not in PLUGINS.foreign:
         return table
     blamed = PLUGINS.blamed(table.name)
-    own = {column.key: column for column in table.columns}
-    whose = f"the table {table.name!r} of {PLUGINS.foreign[table.name]}"
+    by_key = {column.key: column for column in table.columns}
+    origin = f"the table {table.name!r} of {PLUGINS.foreign[table.name]}"
 
     def build(ranked: Ranked) -> Columns:
         """The rows, which are checked.
@@ -90,18 +90,18 @@ def _guarded(table: Table) -> Table:
         """
         built = blamed(table.build)(ranked)
         for key, values in built.items():
-            if key not in own:
+            if key not in by_key:
                 raise PluginError(
-                    f"{whose}: build() returns a column {key!r}, which the table does not declare"
-                    f"{nearest(key, own)}; its columns: {', '.join(own)}"
+                    f"{origin}: build() returns a column {key!r}, which the table does not declare"
+                    f"{nearest(key, by_key)}; its columns: {', '.join(by_key)}"
                 )
-            kind = own[key].kind
+            kind = by_key[key].kind
             if not isinstance(values, np.ndarray) or values.dtype.kind not in _DTYPES[kind]:
-                raise PluginError(f"{whose}: build() must return an array of {kind} as {key!r}")
+                raise PluginError(f"{origin}: build() must return an array of {kind} as {key!r}")
         if built and RANK not in built:
-            raise PluginError(f"{whose}: build() returns no column {RANK!r}")
+            raise PluginError(f"{origin}: build() returns no column {RANK!r}")
         if len({len(values) for values in built.values()}) > 1:
-            raise PluginError(f"{whose}: build() returns columns that differ in length")
+            raise PluginError(f"{origin}: build() returns columns that differ in length")
         return built
 
     def facts(trace: Trace) -> Columns:
@@ -110,10 +110,10 @@ def _guarded(table: Table) -> Table:
         Raises:
             PluginError: it is not columns.
         """
-        found = blamed(table.facts)(trace)
-        if not isinstance(found, Mapping):
-            raise PluginError(f"{whose}: facts() must return a dict of arrays, {{}} for no data")
-        return found
+        facts_made = blamed(table.facts)(trace)
+        if not isinstance(facts_made, Mapping):
+            raise PluginError(f"{origin}: facts() must return a dict of arrays, {{}} for no data")
+        return facts_made
 
     return replace(table, facts=facts, build=build)
 
@@ -200,7 +200,7 @@ class Statistics:
         return len(self.results)
 
     def __iter__(self) -> Iterator[str]:
-        return (one.table.name for one in self.results)
+        return (result.table.name for result in self.results)
 
     def plot(self, kind: str = "overlap", ax: Any = None) -> Any:
         """Draw the table "overlap": a bar per step and rank, or with kind "ranks" the mean step of
@@ -225,11 +225,11 @@ class Statistics:
     def step_lines(self) -> list[str]:
         """One line for ranks with the same coverage: "ranks 0-1: device data for all 3"."""
         alike: dict[str, list[int]] = {}
-        for rank, known in self.steps.items():
-            alike.setdefault(known, []).append(rank)
+        for rank, coverage in self.steps.items():
+            alike.setdefault(coverage, []).append(rank)
         return [
-            f"steps of rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}: {known}"
-            for known, ranks in alike.items()
+            f"steps of rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}: {coverage}"
+            for coverage, ranks in alike.items()
         ]
 
     def __getitem__(self, name: str) -> DataTable:
@@ -258,7 +258,7 @@ def chosen(by: Iterable[str]) -> list[str]:
         OptionError: there is no such table; the message lists those there are.
         PluginError: it is a plugin's table that does not load.
     """
-    found: dict[str, None] = {}
+    requested: dict[str, None] = {}
     for word in by:
         names = (word,) if word in _EVERY and word not in BY else BY.get(word, ())
         names = tuple(TABLES) if word == "all" else names
@@ -267,8 +267,8 @@ def chosen(by: Iterable[str]) -> list[str]:
                 raise PluginError(f"the table {word!r} of a plugin does not load: {broken[word]}")
             single = [name for name in TABLES if name not in BY]
             raise OptionError(unknown("table", word, [*BY, "all", *single]), "by")
-        found.update(dict.fromkeys(names))
-    return list(found)
+        requested.update(dict.fromkeys(names))
+    return list(requested)
 
 
 def of_rank(trace: Trace, name: str) -> Columns:
@@ -293,10 +293,14 @@ def tables(summaries: Sequence[RankSummary], top: int | None = None) -> list[Res
         summaries: with the same tables, one per rank.
         top:   rows kept per rank of tables that are usually long; None = all.
     """
-    summaries = sorted(summaries, key=lambda one: one.rank)
+    summaries = sorted(summaries, key=lambda summary: summary.rank)
     names = list(summaries[0].tables) if summaries else []
-    found = [_result(_EVERY[name], summaries, top) for name in names]
-    return [one for one in found if one.rows or len(found) == 1 or one.table.name not in FILES]
+    results = [_result(_EVERY[name], summaries, top) for name in names]
+    return [
+        result
+        for result in results
+        if result.rows or len(results) == 1 or result.table.name not in FILES
+    ]
 
 
 def grouped_tables(
@@ -315,32 +319,32 @@ def grouped_tables(
         The tables, and the names of tables without figures over several ranks, each
         with the reason.
     """
-    summaries = sorted(summaries, key=lambda one: one.rank)
-    found: list[Result] = []
+    summaries = sorted(summaries, key=lambda summary: summary.rank)
+    results: list[Result] = []
     left_out: list[tuple[str, str]] = []
     for name in summaries[0].tables if summaries else ():
         table = _EVERY[name]
-        ranked = _by_rank({one.rank: one.tables[name] for one in summaries})
-        partial = [one.rank for one in summaries if name in one.partial]
+        ranked = _by_rank({summary.rank: summary.tables[name] for summary in summaries})
+        partial = [summary.rank for summary in summaries if name in summary.partial]
         by_place: dict[tuple[int, ...], list[tuple[int, Columns]]] = {}
         for rank, facts in ranked:
-            place = tuple(shape.value(rank, axis) for axis in axes)
-            by_place.setdefault(place, []).append((rank, facts))
+            coordinates = tuple(shape.value(rank, axis) for axis in axes)
+            by_place.setdefault(coordinates, []).append((rank, facts))
         parts = []
-        unknown_last = sorted(by_place, key=lambda at: [(value < 0, value) for value in at])
-        for place, members in ((at, by_place[at]) for at in unknown_last):
+        unknown_last = sorted(by_place, key=lambda values: [(value < 0, value) for value in values])
+        for coordinates, members in ((values, by_place[values]) for values in unknown_last):
             table, columns = _built(_EVERY[name], members, partial)
             if len(members) > 1:
                 together = columns[RANK] == ABSENT
                 columns = {key: column[together] for key, column in columns.items()}
             if top is not None and table.capped:
                 columns = {key: column[:top] for key, column in columns.items()}
-            parts.append(_at(place, axes, len(members), columns))
+            parts.append(_with_coordinates(coordinates, axes, len(members), columns))
         if ranked and not any(len(part[RANKS]) for part in parts):
             left_out.append((name, "it has no figures of several ranks together"))
         elif ranked or name not in FILES:
-            found.append(_joined(table, axes, parts))
-    return found, tuple(left_out)
+            results.append(_joined(table, axes, parts))
+    return results, tuple(left_out)
 
 
 def coordinate_columns(axes: Sequence[str]) -> tuple[Column, ...]:
@@ -348,22 +352,26 @@ def coordinate_columns(axes: Sequence[str]) -> tuple[Column, ...]:
     return Column.whole(*axes, RANKS)
 
 
-def _at(place: Sequence[int], axes: Sequence[str], ranks: int, columns: Columns) -> Columns:
+def _with_coordinates(
+    coordinates: Sequence[int], axes: Sequence[str], ranks: int, columns: Columns
+) -> Columns:
     """Rows with the coordinates and the number of ranks in front, without the rank."""
     n = len(columns[RANK])
-    values = zip((*axes, RANKS), (*(v if v >= 0 else ABSENT for v in place), ranks), strict=True)
+    values = zip(
+        (*axes, RANKS), (*(v if v >= 0 else ABSENT for v in coordinates), ranks), strict=True
+    )
     front = {name: np.full(n, value, np.int64) for name, value in values}
     return {**front, **{key: column for key, column in columns.items() if key != RANK}}
 
 
 def _joined(table: Table, axes: Sequence[str], parts: Sequence[Columns]) -> Result:
     """The rows of all groups, below each other."""
-    own = tuple(
+    shown = tuple(
         column
         for column in _EVERY[table.name].columns or table.columns
         if column.key != RANK and (not parts or any(column.key in part for part in parts))
     )
-    table = replace(table, columns=(*coordinate_columns(axes), *own))
+    table = replace(table, columns=(*coordinate_columns(axes), *shown))
     columns: Columns = {
         column.key: np.concatenate([_column(column, part) for part in parts])
         for column in table.columns
@@ -383,8 +391,8 @@ def _column(column: Column, part: Columns) -> NDArray[Any]:
 
 
 def _result(table: Table, summaries: Sequence[RankSummary], top: int | None) -> Result:
-    ranked = _by_rank({one.rank: one.tables[table.name] for one in summaries})
-    partial = [one.rank for one in summaries if table.name in one.partial]
+    ranked = _by_rank({summary.rank: summary.tables[table.name] for summary in summaries})
+    partial = [summary.rank for summary in summaries if table.name in summary.partial]
     table, columns = _built(table, ranked, partial)
     rows = len(next(iter(columns.values()))) if columns else 0
     if columns and top is not None and table.capped:
@@ -415,13 +423,20 @@ def _by_rank(facts: Mapping[int, Columns]) -> Ranked:
 
     Tables of a whole cluster have a column :data:`RANK`; a rank's own facts are preferred.
     """
-    found: dict[int, Columns] = {}
-    for columns in (one for one in facts.values() if RANK in one):
-        of = columns[RANK]
+    by_rank: dict[int, Columns] = {}
+    for columns in (columns_of for columns_of in facts.values() if RANK in columns_of):
+        rank_of_row = columns[RANK]
         rows = {name: column for name, column in columns.items() if name != RANK}
-        found |= {r: {n: c[of == r] for n, c in rows.items()} for r in np.unique(of).tolist()}
-    own = {rank: one for rank, one in facts.items() if one and RANK not in one}
-    return sorted({**found, **own}.items(), key=lambda pair: pair[0])
+        by_rank |= {
+            r: {n: c[rank_of_row == r] for n, c in rows.items()}
+            for r in np.unique(rank_of_row).tolist()
+        }
+    own_facts = {
+        rank: columns_of
+        for rank, columns_of in facts.items()
+        if columns_of and RANK not in columns_of
+    }
+    return sorted({**by_rank, **own_facts}.items(), key=lambda pair: pair[0])
 
 
 def first_rows(columns: Columns, top: int) -> Columns:
@@ -429,5 +444,5 @@ def first_rows(columns: Columns, top: int) -> Columns:
     rank = columns[RANK]
     border = np.flatnonzero(rank[1:] != rank[:-1]) + 1
     start = np.concatenate(([0], border))
-    place = np.arange(len(rank)) - np.repeat(start, np.diff(np.append(start, len(rank))))
-    return {heading: column[place < top] for heading, column in columns.items()}
+    position = np.arange(len(rank)) - np.repeat(start, np.diff(np.append(start, len(rank))))
+    return {heading: column[position < top] for heading, column in columns.items()}

@@ -79,20 +79,23 @@ def _work(trace: Trace) -> _Work:
     call = np.full(len(tasks), -1, np.int64)
     of_call, of_task = group[events.track[calls]], group[events.track[tasks]]
     for number in np.unique(of_call).tolist():
-        mine, theirs = np.flatnonzero(of_call == number), np.flatnonzero(of_task == number)
-        start, end = events.start_ns[calls[mine]], events.ends(calls[mine])
-        at = np.searchsorted(start, events.start_ns[tasks[theirs]], "right") - 1
-        inside = (at >= 0) & (events.start_ns[tasks[theirs]] < end[np.maximum(at, 0)])
-        call[theirs[inside]] = mine[at[inside]]
+        group_calls, group_tasks = (
+            np.flatnonzero(of_call == number),
+            np.flatnonzero(of_task == number),
+        )
+        start, end = events.start_ns[calls[group_calls]], events.ends(calls[group_calls])
+        latest = np.searchsorted(start, events.start_ns[tasks[group_tasks]], "right") - 1
+        inside = (latest >= 0) & (events.start_ns[tasks[group_tasks]] < end[np.maximum(latest, 0)])
+        call[group_tasks[inside]] = group_calls[latest[inside]]
     return _Work(calls, tasks, call)
 
 
 @once_each
 def _operation_facts(trace: Trace) -> Columns:
     work = _work(trace)
-    stated = {} if len(work.tasks) else _stated_operations(trace)
-    if stated or not len(work.calls):
-        return stated
+    from_table = {} if len(work.tasks) else _table_operations(trace)
+    if from_table or not len(work.calls):
+        return from_table
     events, rows = trace.events, work.calls
     step = events.step[rows].astype(np.int64)
     return {
@@ -105,18 +108,18 @@ def _operation_facts(trace: Trace) -> Columns:
     }
 
 
-def _stated_operations(trace: Trace) -> Columns:
+def _table_operations(trace: Trace) -> Columns:
     """The profiler's own figures, where the timeline holds no tasks of planes; of the selected
     steps.
     """
-    side_table = _stated_table(trace, "communication")
+    side_table = _profiler_table(trace, "communication")
     if side_table is None or not len(side_table):
         return NOTHING
     ranks = {RANK: numbers(side_table, RANK)} if RANK in side_table else {}
     step, operator = numbers(side_table, "Step"), named(side_table, "Operator")
-    kept = np.array([TOTAL.match(one) is None for one in operator.tolist()], bool)
+    is_kept = np.array([TOTAL.match(name) is None for name in operator.tolist()], bool)
     if len(trace.steps) < trace.present.iterations:
-        kept &= np.isin(step, trace.steps.step)
+        is_kept &= np.isin(step, trace.steps.step)
     columns = {
         **ranks,
         "Step": step,
@@ -126,11 +129,11 @@ def _stated_operations(trace: Trace) -> Columns:
         "Elapse Time(ns)": numbers(side_table, "Elapse Time(ns)"),
         **{part: numbers(side_table, part) for part in _PARTS},
     }
-    kept &= columns["Elapse Time(ns)"] != ABSENT
-    return {name: column[kept] for name, column in columns.items()} if kept.any() else NOTHING
+    is_kept &= columns["Elapse Time(ns)"] != ABSENT
+    return {name: column[is_kept] for name, column in columns.items()} if is_kept.any() else NOTHING
 
 
-def _stated_table(trace: Trace, name: str) -> SideTable | None:
+def _profiler_table(trace: Trace, name: str) -> SideTable | None:
     """A table of the profiler, or of a cluster tool where there are only tables: of all ranks."""
     table = trace.side_tables.get(name)
     if table is None and not len(trace.events):
@@ -139,8 +142,8 @@ def _stated_table(trace: Trace, name: str) -> SideTable | None:
 
 
 def _group(trace: Trace, track: int) -> str:
-    one = trace.tracks[track]
-    return one.group or one.name
+    track_facts = trace.tracks[track]
+    return track_facts.group or track_facts.name
 
 
 def _parts(trace: Trace, work: _Work) -> dict[str, I64]:
@@ -154,7 +157,7 @@ def _parts(trace: Trace, work: _Work) -> dict[str, I64]:
     if not len(rows):
         return parts
     events = trace.events
-    waits, transits = _named(trace, rows, _WAITS), _named(trace, rows, _TRANSITS)
+    waits, transits = _has_name(trace, rows, _WAITS), _has_name(trace, rows, _TRANSITS)
     plane = np.full(len(work.calls), np.iinfo(np.int64).max)
     np.minimum.at(plane, call[waits], events.track[rows[waits]])
     on_plane = events.track[rows] == plane[call]
@@ -165,16 +168,16 @@ def _parts(trace: Trace, work: _Work) -> dict[str, I64]:
         _summed(call, events.dur_ns[rows], on_plane & kind, len(work.calls))
         for kind in (transits, waits, early)
     ]
-    known = np.zeros(len(work.calls), bool)
-    known[call[on_plane]] = True
+    is_known = np.zeros(len(work.calls), bool)
+    is_known[call[on_plane]] = True
     idle = events.dur_ns[work.calls] - sums[0] - sums[1]
     return {
-        name: np.where(known, value, ABSENT)
+        name: np.where(is_known, value, ABSENT)
         for name, value in zip(_PARTS, (*sums, idle), strict=True)
     }
 
 
-def _named(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+def _has_name(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     names = trace.events.name[rows]
     fits = np.zeros(len(trace.strings), bool)
     for name in np.unique(names).tolist():
@@ -200,11 +203,11 @@ def _operations(ranked: Ranked) -> Columns:
     }
 
 
-def _known_share(part: I64, other: I64) -> F64:
+def _known_share(part: I64, rest: I64) -> F64:
     """``part`` of both in percent; NaN where one is not known, or both are 0."""
-    known = (part != ABSENT) & (other != ABSENT)
-    part, other = np.where(known, part, 0), np.where(known, other, 0)
-    return np.where(known, share(part, part + other), np.nan)
+    is_known = (part != ABSENT) & (rest != ABSENT)
+    part, rest = np.where(is_known, part, 0), np.where(is_known, rest, 0)
+    return np.where(is_known, share(part, part + rest), np.nan)
 
 
 # -- by kind of operation -----------------------------------------------------------------
@@ -232,8 +235,8 @@ def _kind_facts(trace: Trace) -> Columns:
 def _kinds(ranked: Ranked) -> Columns:
     """Parts that an operation of a row does not have are absent, not 0."""
     rows = timed(ranked, _KIND)
-    known = rows["Known"] == rows["Count"]
-    return {**rows, **{name: np.where(known, rows[name], ABSENT) for name in _PARTS}}
+    is_known = rows["Known"] == rows["Count"]
+    return {**rows, **{name: np.where(is_known, rows[name], ABSENT) for name in _PARTS}}
 
 
 # -- traffic ------------------------------------------------------------------------------
@@ -244,7 +247,7 @@ _LINK = Keys(("Group", "Operation", "Source", "Destination", "Transport"), ("Byt
 @once_each
 def _link_facts(trace: Trace) -> Columns:
     work = _work(trace)
-    moving = _named(trace, work.tasks, _TRANSITS) & (work.call >= 0)
+    moving = _has_name(trace, work.tasks, _TRANSITS) & (work.call >= 0)
     rows, calls = work.tasks[moving], work.calls[work.call[moving]]
     source, target, size, link = fields(
         trace, rows, "src rank", "dst rank", "size(Byte)", "link type"
@@ -252,7 +255,7 @@ def _link_facts(trace: Trace) -> Columns:
     src, dst, n_bytes = (text.whole(ABSENT) for text in (source, target, size))
     between = (src != ABSENT) & (dst != ABSENT)  # others say nothing of who moves what
     if not between.any():
-        return _told_links(trace)
+        return _table_links(trace)
     rows, calls, src, dst, n_bytes = (
         column[between] for column in (rows, calls, src, dst, n_bytes)
     )
@@ -260,7 +263,7 @@ def _link_facts(trace: Trace) -> Columns:
     kind = names_of(trace, calls).mapped(collective)
     tracks, code = np.unique(trace.events.track[calls], return_inverse=True)
     groups_of = Texts([_group(trace, track) for track in tracks.tolist()], code)
-    link = link[between].mapped(lambda one: _LINKS.get(one, one))
+    link = link[between].mapped(lambda kind_of_link: _LINKS.get(kind_of_link, kind_of_link))
     groups = Groups.of(groups_of.numbers(), kind.numbers(), src, dst, link.numbers())
     first = groups.first
     return {
@@ -272,16 +275,16 @@ def _link_facts(trace: Trace) -> Columns:
     }  # fmt: skip
 
 
-def _told_links(trace: Trace) -> Columns:
+def _table_links(trace: Trace) -> Columns:
     """The profiler's own matrix, where the timeline holds no tasks of planes.
 
     Of how many operations its sums ("allreduce-total") are it does not say: their count is 0.
     """
-    side_table = _stated_table(trace, "communication_matrix")
+    side_table = _profiler_table(trace, "communication_matrix")
     if side_table is None or not len(side_table):
         return NOTHING
     kind = named(side_table, "Operator")
-    sums = np.array([one.endswith("-total") for one in kind.tolist()], bool)
+    sums = np.array([name.endswith("-total") for name in kind.tolist()], bool)
     total = sums if sums.any() else np.ones(len(kind), bool)
     total = total & (numbers(side_table, "Transit Time(ns)") != ABSENT)
     if not total.any():
@@ -303,16 +306,16 @@ def _told_links(trace: Trace) -> Columns:
 
 def _links(ranked: Ranked) -> Columns:
     rows = with_job(ranked, _LINK)
-    last = np.where(rows[RANK] == ABSENT, np.iinfo(np.int64).max, rows[RANK])
+    job_last = np.where(rows[RANK] == ABSENT, np.iinfo(np.int64).max, rows[RANK])
     order = np.lexsort(
         (rows["Destination"], rows["Source"], *(numbered(rows[k]) for k in
-                                                 ("Operation", "Group")), last)
+                                                 ("Operation", "Group")), job_last)
     )  # fmt: skip
     rows = {name: column[order] for name, column in rows.items()}
     time: Any = rows["total"]
     sized = rows["Unsized"] == 0
-    there = sized & (time > 0)
-    speed = np.divide(rows["Bytes"], time, out=np.full(len(time), np.nan), where=there)
+    has_speed = sized & (time > 0)
+    speed = np.divide(rows["Bytes"], time, out=np.full(len(time), np.nan), where=has_speed)
     return {
         **rows, "Count": np.where(rows["count"] > 0, rows["count"], ABSENT),
         "Transit Time(ns)": time, "Bandwidth(GB/s)": speed,

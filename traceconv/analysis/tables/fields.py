@@ -27,28 +27,36 @@ def fields(trace: Trace, rows: NDArray[Any], *keys: str) -> list[Texts]:
 
     Numbers come as written, lists and objects as JSON without white space.
     """
-    wanted, first = frozenset(keys), int(rows[0]) if len(rows) else -1
-    layer = trace.tracks[int(trace.events.track[first])].layer if first >= 0 else None
-    if wanted <= _TASK_KEYS and layer is Layer.DEVICE:
-        place, columns = _of_tasks(trace)
-    elif first >= 0 and wanted <= _MESSAGE_KEYS and trace.events.op[first] == OpClass.COMM_TASK:
-        place, columns = _of_messages(trace)
+    requested, first_row = frozenset(keys), int(rows[0]) if len(rows) else -1
+    layer = trace.tracks[int(trace.events.track[first_row])].layer if first_row >= 0 else None
+    if requested <= _TASK_KEYS and layer is Layer.DEVICE:
+        place_of_row, columns = _of_tasks(trace)
+    elif (
+        first_row >= 0
+        and requested <= _MESSAGE_KEYS
+        and trace.events.op[first_row] == OpClass.COMM_TASK
+    ):
+        place_of_row, columns = _of_messages(trace)
     else:
         return _read(trace, rows, keys)
-    at = place[rows]
-    return [columns[key][at] for key in keys] if at.min() >= 0 else _read(trace, rows, keys)
+    positions = place_of_row[rows]
+    return (
+        [columns[key][positions] for key in keys]
+        if positions.min() >= 0
+        else _read(trace, rows, keys)
+    )
 
 
 def _read(trace: Trace, rows: NDArray[Any], keys: Sequence[str]) -> list[Texts]:
     ids, back = np.unique(trace.events.args[rows], return_inverse=True)
     columns = [_Column([""], np.zeros(len(ids), np.int32)) for _ in keys]
-    left = _taken(trace.args, ids, keys, columns)
+    unread = _read_compiled(trace.args, ids, keys, columns)
     decoder, needles = _decoder(tuple(keys)), [msgspec.json.encode(key) for key in keys]
-    for i, raw in ((i, trace.args.raw(int(ids[i]))) for i in left.tolist()):
-        found = _decoded(decoder, needles, raw)
-        if found is not None:
+    for i, raw in ((i, trace.args.raw(int(ids[i]))) for i in unread.tolist()):
+        members = _decoded(decoder, needles, raw)
+        if members is not None:
             for member, column in zip(_MEMBERS, columns, strict=False):
-                column.put([i], [_text(getattr(found, member))], np.zeros(1, np.int32))
+                column.put([i], [_text(getattr(members, member))], np.zeros(1, np.int32))
     return [Texts(column.values, column.code[back]) for column in columns]
 
 
@@ -68,62 +76,64 @@ def _of_tasks(trace: Trace) -> tuple[I32, dict[str, Texts]]:
     """What arguments say of the device's tasks: where each event row is in the columns, -1 for
     those of other layers. Asked by one rule and table after the other.
     """
-    return _told(trace, trace.rows_of(Layer.DEVICE), _TASK_KEYS)
+    return _columns_of_rows(trace, trace.rows_of(Layer.DEVICE), _TASK_KEYS)
 
 
 @once_each
 def _of_messages(trace: Trace) -> tuple[I32, dict[str, Texts]]:
     """As :func:`_of_tasks`, of the parts of collectives on their planes."""
-    return _told(trace, trace.events.op == OpClass.COMM_TASK, _MESSAGE_KEYS)
+    return _columns_of_rows(trace, trace.events.op == OpClass.COMM_TASK, _MESSAGE_KEYS)
 
 
-def _told(trace: Trace, some: Mask, keys: Iterable[str]) -> tuple[I32, dict[str, Texts]]:
-    rows, keys = np.flatnonzero(some), sorted(keys)
-    place = np.full(len(trace.events), -1, np.int32)
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    return place, dict(zip(keys, _read(trace, rows, keys), strict=True))
+def _columns_of_rows(
+    trace: Trace, chosen: Mask, keys: Iterable[str]
+) -> tuple[I32, dict[str, Texts]]:
+    rows, keys = np.flatnonzero(chosen), sorted(keys)
+    place_of_row = np.full(len(trace.events), -1, np.int32)
+    place_of_row[rows] = np.arange(len(rows), dtype=np.int32)
+    return place_of_row, dict(zip(keys, _read(trace, rows, keys), strict=True))
 
 
-def _taken(
+def _read_compiled(
     args: Args, ids: NDArray[Any], keys: Sequence[str], columns: Sequence[_Column]
 ) -> NDArray[np.intp]:
     """Fill in what the C part can find, many at once; the rows it cannot."""
     members = native.members()
     if members is None or not all(key.isascii() and key.isprintable() for key in keys):
         return np.flatnonzero(ids >= 0)
-    there, left = np.flatnonzero(ids >= 0), [np.empty(0, np.intp)]
-    address, size = args.address[ids[there]], args.length[ids[there]].astype(np.int64)
+    with_args, unread = np.flatnonzero(ids >= 0), [np.empty(0, np.intp)]
+    address, size = args.address[ids[with_args]], args.length[ids[with_args]].astype(np.int64)
     blob, start = address >> BLOB_BITS, address & OFFSET_MASK
-    wanted = tuple(msgspec.json.encode(key)[1:-1] for key in keys)
+    key_texts = tuple(msgspec.json.encode(key)[1:-1] for key in keys)
     for number in np.unique(blob).tolist():
-        own, data = np.flatnonzero(blob == number), args.blobs[number]
+        in_blob, data = np.flatnonzero(blob == number), args.blobs[number]
         try:
-            made = members(data, start[own], size[own], wanted)
+            compiled_columns = members(data, start[in_blob], size[in_blob], key_texts)
         except (TypeError, BufferError):  # kept as something else than bytes
-            left.append(there[own])
+            unread.append(with_args[in_blob])
             continue
         places, lengths = (
-            np.frombuffer(column, dtype).reshape(len(keys), len(own))
-            for column, dtype in zip(made, (np.int64, np.int32), strict=False)
+            np.frombuffer(column, dtype).reshape(len(keys), len(in_blob))
+            for column, dtype in zip(compiled_columns, (np.int64, np.int32), strict=False)
         )
-        plain = np.frombuffer(made[2], bool)
-        left.append(there[own[~plain]])
-        for place, length, column in zip(places, lengths, columns, strict=True):
+        plain = np.frombuffer(compiled_columns[2], bool)
+        unread.append(with_args[in_blob[~plain]])
+        for starts, length, column in zip(places, lengths, columns, strict=True):
             row = np.flatnonzero(plain & (length >= 0))
             if len(row):
-                known = codes()
-                code = known.texts(data, place[row], length[row].astype(np.int64))
-                texts = map(_said, known.entries(0))
-                column.put(there[own[row]], texts, np.frombuffer(code, np.int32))
-    return np.concatenate(left)
+                text_codes = codes()
+                code = text_codes.texts(data, starts[row], length[row].astype(np.int64))
+                texts = map(_text_of_json, text_codes.entries(0))
+                column.put(with_args[in_blob[row]], texts, np.frombuffer(code, np.int32))
+    return np.concatenate(unread)
 
 
 def names_of(trace: Trace, rows: NDArray[Any]) -> Texts:
     """Names of event rows; "" of row -1."""
     ids = np.where(rows >= 0, trace.events.name[rows] + 1, 0)
-    found = np.bincount(ids) > 0
-    texts = [trace.strings[i - 1] if i else "" for i in np.flatnonzero(found).tolist()]
-    return Texts(texts, np.cumsum(found)[ids] - 1)
+    is_used = np.bincount(ids) > 0
+    texts = [trace.strings[i - 1] if i else "" for i in np.flatnonzero(is_used).tolist()]
+    return Texts(texts, np.cumsum(is_used)[ids] - 1)
 
 
 def mentioned(trace: Trace, *keys: str) -> bool:
@@ -160,11 +170,11 @@ def _decoded(decoder: Any, needles: Sequence[bytes], raw: bytes) -> Any:
 
 
 def _text(value: msgspec.Raw) -> str:
-    return "" if value is _NOTHING else _said(bytes(value))
+    return "" if value is _NOTHING else _text_of_json(bytes(value))
 
 
 @lru_cache(4096)
-def _said(raw: bytes) -> str:
+def _text_of_json(raw: bytes) -> str:
     try:
         if raw[:1] == b'"':
             return str(msgspec.json.decode(raw))
@@ -251,22 +261,22 @@ def operator_columns(trace: Trace, rows: NDArray[np.intp]) -> dict[str, Texts]:
     (:mod:`traceconv.passes.kernel_args`); of MindSpore before 2.4, from those its timeline has and
     its tables, joined by full name.
     """
-    place, columns = _operators(trace)
-    at = place[rows]
-    if len(at) and at.min() < 0:
+    place_of_row, columns = _operators(trace)
+    positions = place_of_row[rows]
+    if len(positions) and positions.min() < 0:
         return _described(trace, fields(trace, rows, *_DESCRIBING))
-    return {name: column[at] for name, column in columns.items()}
+    return {name: column[positions] for name, column in columns.items()}
 
 
 @once_each
 def _operators(trace: Trace) -> tuple[I32, dict[str, Texts]]:
     """:func:`operator_columns` of all device tasks, and where each event row is in them."""
-    place, columns = _of_tasks(trace)
-    return place, _described(trace, [columns[key] for key in _DESCRIBING])
+    place_of_row, columns = _of_tasks(trace)
+    return place_of_row, _described(trace, [columns[key] for key in _DESCRIBING])
 
 
-def _described(trace: Trace, said: Sequence[Texts]) -> dict[str, Texts]:
-    op_type, core, of_timeline, shapes, kind, full_name = said
+def _described(trace: Trace, columns: Sequence[Texts]) -> dict[str, Texts]:
+    op_type, core, of_timeline, shapes, kind, full_name = columns
     named_fully = full_name.known
     if named_fully.any():
         kind = kind.kept(named_fully)  # elsewhere "type" may be anything
@@ -282,6 +292,6 @@ def _types_by_name(trace: Trace, full_names: Texts) -> Texts:
     for name, headings in _TYPES_BY_NAME.items():
         table = trace.side_tables.get(name)
         if table is not None and len(table):
-            stated = zip(*(named(table, heading).tolist() for heading in headings), strict=True)
-            types = dict(stated) | types
+            pairs = zip(*(named(table, heading).tolist() for heading in headings), strict=True)
+            types = dict(pairs) | types
     return full_names.mapped(lambda name: types.get(name) or types.get(name.rpartition("/")[2], ""))

@@ -44,10 +44,10 @@ def _facts(name: str) -> Callable[[Trace], Columns]:
         table = trace.side_tables.get(name)
         if table is None or not len(table):
             return NOTHING
-        found = dict(table.read())
-        if RANK in found and (found[RANK].dtype != np.int64 or (found[RANK] < 0).any()):
-            found[_OWN_RANK] = found.pop(RANK)
-        return {_key(heading, units, column): column for heading, column in found.items()}
+        columns = dict(table.read())
+        if RANK in columns and (columns[RANK].dtype != np.int64 or (columns[RANK] < 0).any()):
+            columns[_OWN_RANK] = columns.pop(RANK)
+        return {_key(heading, units, column): column for heading, column in columns.items()}
 
     return facts
 
@@ -58,7 +58,7 @@ def _key(heading: str, units: Mapping[str, str], column: NDArray[Any]) -> str:
     return f"{heading}({unit})" if unit else heading
 
 
-def _together(ranked: Ranked) -> Columns:
+def _of_all_ranks(ranked: Ranked) -> Columns:
     """The rows of all ranks below each other; a column that some lack is empty there."""
     sizes = [len(next(iter(facts.values()))) for _, facts in ranked]
     headings = dict.fromkeys(heading for _, facts in ranked for heading in facts)
@@ -92,21 +92,21 @@ def _as(column: NDArray[Any], kind: str) -> NDArray[Any]:
     return texts
 
 
-def tables(taken: Sequence[str]) -> tuple[Table, ...]:
+def tables(used_names: Sequence[str]) -> tuple[Table, ...]:
     """A table per kind.
 
     Args:
-        taken: names that other tables have; a kind of that name is called ``<name>_file``.
+        used_names: names that other tables have; a kind of that name is called ``<name>_file``.
     """
     return tuple(
         Table(
-            f"{name}_file" if name in taken else name,
+            f"{name}_file" if name in used_names else name,
             f"The file {name}, as the profiler wrote it",
             f"The profiler's own table, with its headings; times in ns. From {kind.files}.",
             kind.files,
             (),
             _facts(name),
-            _together,
+            _of_all_ranks,
             capped=True,
             reads=(name,),
         )

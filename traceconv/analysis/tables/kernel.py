@@ -118,25 +118,27 @@ def _device_facts(trace: Trace) -> Columns:
     lanes = trace.rows_of(Layer.OVERLAP)
     if not len(steps) or not lanes.any():
         return NOTHING
-    seen = steps.covered == Covered.TIMELINE
-    spans = union(*steps.take(seen).device_spans.T)
-    other = trace.capture.device if trace.capture.device >= 0 else ABSENT
-    of_track = [t.device if t.device >= 0 else other for t in trace.tracks]
+    is_covered = steps.covered == Covered.TIMELINE
+    spans = union(*steps.take(is_covered).device_spans.T)
+    own_device = trace.capture.device if trace.capture.device >= 0 else ABSENT
+    of_track = [t.device if t.device >= 0 else own_device for t in trace.tracks]
     device = np.array(of_track, np.int64)[trace.events.track]
     numbers = np.unique(device[lanes])
-    found = [
+    by_device = [
         _of_device(trace, np.flatnonzero(lanes & (device == number)), spans)
         for number in numbers.tolist()
     ]
-    if len(found) == 1:
-        others = steps.take(~seen)
+    if len(by_device) == 1:
+        uncovered = steps.take(~is_covered)
         for key, name in _STATED.items():
-            found[0][key] += int(np.maximum(getattr(others, name), 0).sum())
-        found[0]["Kernel Time(ns)"] += int(others.not_overlapped_ns.sum())
+            by_device[0][key] += int(np.maximum(getattr(uncovered, name), 0).sum())
+        by_device[0]["Kernel Time(ns)"] += int(uncovered.not_overlapped_ns.sum())
     return {
         "Device": numbers,
         "Steps Time(ns)": np.full(len(numbers), total(union(steps.start_ns, steps.end_ns))),
-        **{key: np.array([one[key] for one in found], np.int64) for key in found[0]},
+        **{
+            key: np.array([figures[key] for figures in by_device], np.int64) for key in by_device[0]
+        },
     }
 
 
@@ -150,22 +152,24 @@ def _of_device(trace: Trace, rows: NDArray[np.intp], spans: I64) -> dict[str, in
     recorded = spans
     if len(trace.windows):
         recorded = merged(trace.windows, union(events.start_ns, events.end_ns))
-    found = {name: int(length_within(one, spans).sum()) for name, one in sets.items()}
-    known = int(length_within(recorded, spans).sum())
-    kernels = found["computing"] + found["exposed"]
+    lengths = {
+        name: int(length_within(spans_of_lane, spans).sum()) for name, spans_of_lane in sets.items()
+    }
+    known_ns = int(length_within(recorded, spans).sum())
+    kernels = lengths["computing"] + lengths["exposed"]
     # copies of NPUs are idle time, as the vendor counts
     busy = (
         kernels
-        + found["unclassified"]
-        + (0 if trace.hints.vendor == "ascend" else found["copies alone"])
+        + lengths["unclassified"]
+        + (0 if trace.hints.vendor == "ascend" else lengths["copies alone"])
     )
     return {
         "Kernel Time(ns)": kernels,
-        "Communication Time(ns)": found["communication"],
-        "Copy Time(ns)": found["copies"],
-        "Unclassified Time(ns)": found["unclassified"],
-        "Idle(ns)": known - busy,
-        "Known(ns)": known,
+        "Communication Time(ns)": lengths["communication"],
+        "Copy Time(ns)": lengths["copies"],
+        "Unclassified Time(ns)": lengths["unclassified"],
+        "Idle(ns)": known_ns - busy,
+        "Known(ns)": known_ns,
     }
 
 
@@ -202,10 +206,13 @@ def _stages(ranked: Ranked) -> Columns:
     of_step = rows["Stage"] == "Step"
     base = dict(zip(rows[RANK][of_step].tolist(), rows["Total Time(ns)"][of_step].tolist(),
                     strict=True))  # fmt: skip
-    whole = np.array([base.get(rank, 0) for rank in rows[RANK].tolist()])
+    step_ns = np.array([base.get(rank, 0) for rank in rows[RANK].tolist()])
     total = rows["Total Time(ns)"]
     pause = rows["Stage"] == _STAGE[OpClass.INTERVAL]
-    return {**rows, "Ratio(%)": share(total, np.where(pause & (whole > 0), whole + total, whole))}
+    return {
+        **rows,
+        "Ratio(%)": share(total, np.where(pause & (step_ns > 0), step_ns + total, step_ns)),
+    }
 
 
 TABLES: Sequence[Table] = (

@@ -69,66 +69,74 @@ def _of_records(trace: Trace) -> _Blocks | None:
     rows = np.flatnonzero(trace.rows_of(Layer.HOST) & (events.kind == Kind.INSTANT))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     names = names_of(trace, rows)
-    found = [_read(trace, rows[names.among(*(n for n, k in _RECORDS.items() if k is keys))], keys)
+    formats = [_read(trace, rows[names.among(*(n for n, k in _RECORDS.items() if k is keys))], keys)
              for keys in (_KINETO, _PADDLE, _SNAPSHOT)]  # fmt: skip
-    return next((one for one in found if one is not None), None)
+    return next((blocks for blocks in formats if blocks is not None), None)
 
 
 def _read(trace: Trace, rows: NDArray[np.intp], keys: Sequence[str]) -> _Blocks | None:
     events = trace.events
     if not len(rows):
         return None
-    asked = [key for key in keys if key]
-    said = dict(zip(asked, fields(trace, rows, *asked), strict=True))
-    size, address = said[keys[0]].whole(ABSENT), said[keys[1]].numbers()
-    known = said[keys[1]].known & (size != ABSENT)
-    if not known.any():
+    keys_asked = [key for key in keys if key]
+    columns = dict(zip(keys_asked, fields(trace, rows, *keys_asked), strict=True))
+    size, address = columns[keys[0]].whole(ABSENT), columns[keys[1]].numbers()
+    is_known = columns[keys[1]].known & (size != ABSENT)
+    if not is_known.any():
         return None
-    rows, size, address = rows[known], size[known], address[known]
-    said = {key: column[known] for key, column in said.items()}
+    rows, size, address = rows[is_known], size[is_known], address[is_known]
+    columns = {key: column[is_known] for key, column in columns.items()}
     lanes = events.track[rows].astype(np.int64)
     if keys is _SNAPSHOT:
         device = _places(trace, rows)
         size = np.where(names_of(trace, rows).among("alloc"), size, -size)
     elif keys is _PADDLE:
-        device = said["place"]
+        device = columns["place"]
     else:
-        kind = said["Device Type"].mapped(lambda one: _DEVICE_TYPES.get(one, f"Device type {one}"))
-        pairs = zip(kind.tolist(), said["Device Id"].whole(-1).tolist(), strict=True)
-        device = Texts.of(f"{of} {n}" if n >= 0 and of != "CPU" else of for of, n in pairs)
+        kind = columns["Device Type"].mapped(
+            lambda kind_number: _DEVICE_TYPES.get(kind_number, f"Device type {kind_number}")
+        )
+        pairs = zip(kind.tolist(), columns["Device Id"].whole(-1).tolist(), strict=True)
+        device = Texts.of(
+            f"{kind_name} {n}" if n >= 0 and kind_name != "CPU" else kind_name
+            for kind_name, n in pairs
+        )
     time = events.start_ns[rows]
     order = np.lexsort((np.arange(len(rows)), address, device.numbers()))
     key = np.stack((device.numbers()[order], address[order]))
     follows = np.append((key[:, 1:] == key[:, :-1]).all(axis=0), False)
-    made = size[order] > 0
+    allocates = size[order] > 0
     end = np.where(follows, np.append(time[order][1:], _LAST), _LAST)
-    lost = ~made & ~np.append(False, follows[:-1] & made[:-1])  # releases of earlier blocks
-    kept = order[made | lost]
-    start = np.where(made, time[order], _FIRST)[made | lost]
-    end = np.where(made, end, time[order])[made | lost]
-    at = threads(trace)[lanes[kept]], time[kept]
+    lost = ~allocates & ~np.append(
+        False, follows[:-1] & allocates[:-1]
+    )  # releases of earlier blocks
+    starts = order[allocates | lost]
+    start = np.where(allocates, time[order], _FIRST)[allocates | lost]
+    end = np.where(allocates, end, time[order])[allocates | lost]
+    when = threads(trace)[lanes[starts]], time[starts]
     if keys is _SNAPSHOT:
-        operator = said["frames"][kept].mapped(_innermost)
-        module = Texts.same("", len(kept))
+        operator = columns["frames"][starts].mapped(_innermost)
+        module = Texts.same("", len(starts))
     else:
         nests = operator_nest(trace), Nest.of(trace, modules(trace))
-        operator, module = (_around(trace, nest, *at) for nest in nests)
-    unknown = np.full(len(kept), ABSENT, np.int64)
+        operator, module = (_innermost_names(trace, nest, *when) for nest in nests)
+    unknown = np.full(len(starts), ABSENT, np.int64)
     allocated, reserved = (
-        said[key][kept].whole(ABSENT) if key in said else unknown for key in (*keys[4:], "", "")[:2]
+        columns[key][starts].whole(ABSENT) if key in columns else unknown
+        for key in (*keys[4:], "", "")[:2]
     )
-    sizes, begun = np.abs(size[kept]), start > _FIRST
-    return _Blocks(device[kept], sizes, start, end, operator, module, allocated, reserved, begun)
+    sizes, begun = np.abs(size[starts]), start > _FIRST
+    return _Blocks(device[starts], sizes, start, end, operator, module, allocated, reserved, begun)
 
 
 def _innermost(frames: str) -> str:
-    found = msgspec.json.decode(frames) if frames else []
-    return str(found[0]) if found else ""
+    lines = msgspec.json.decode(frames) if frames else []
+    return str(lines[0]) if lines else ""
 
 
-def _around(trace: Trace, nest: Nest, thread: I64, time: I64) -> Texts:
-    at = nest.at(thread, time)
-    rows = np.append(nest.rows, -1)[at]  # -1 takes the last
+def _innermost_names(trace: Trace, nest: Nest, thread: I64, time: I64) -> Texts:
+    innermost = nest.at(thread, time)
+    rows = np.append(nest.rows, -1)[innermost]  # -1 takes the last
     return names_of(trace, rows).mapped(lambda name: name.removeprefix("nn.Module: "))
 
 
@@ -146,8 +154,8 @@ def _of_table(trace: Trace) -> _Blocks | None:
     if (size == ABSENT).any():
         return None
     operator, device = named(table, "Name").tolist(), named(table, "Device Type").tolist()
-    places = (f"{at.replace(':', ' ')} {'GE' if name.startswith(_OF_GE) else 'PTA'}"
-              for at, name in zip(device, operator, strict=True))  # fmt: skip
+    places = (f"{device_name.replace(':', ' ')} {'GE' if name.startswith(_OF_GE) else 'PTA'}"
+              for device_name, name in zip(device, operator, strict=True))  # fmt: skip
     return _Blocks(
         Texts.of(places), size,
         np.where(start == ABSENT, _FIRST, start), np.where(end == ABSENT, _LAST, end),
@@ -161,7 +169,7 @@ def _facts(trace: Trace) -> Columns:
         return NOTHING
     blocks = _within_windows(blocks, trace.windows)
     device = blocks.device.numbers()
-    owns = [np.flatnonzero(device == one) for one in np.unique(device).tolist()]
+    owns = [np.flatnonzero(device == device_number) for device_number in np.unique(device).tolist()]
     return joined([_live_at(blocks, own, _peak(blocks, own)) for own in owns])
 
 
@@ -198,13 +206,15 @@ def _oom_facts(trace: Trace) -> Columns:
     blocks = _of_records(trace) if len(rows) else None
     if blocks is None:
         return NOTHING
-    wanted, free = (one.whole(ABSENT) for one in fields(trace, rows, "size", "device free"))
+    requested, free = (
+        column.whole(ABSENT) for column in fields(trace, rows, "size", "device free")
+    )
     parts = []
     places, times = _places(trace, rows).tolist(), trace.events.start_ns[rows].tolist()
-    for place, time, *sizes in zip(places, times, wanted.tolist(), free.tolist(), strict=True):
-        own = np.flatnonzero(blocks.device.among(place))
-        if len(own):
-            part = _live_at(blocks, own, time)
+    for device, time, *sizes in zip(places, times, requested.tolist(), free.tolist(), strict=True):
+        own_blocks = np.flatnonzero(blocks.device.among(device))
+        if len(own_blocks):
+            part = _live_at(blocks, own_blocks, time)
             part["Timestamp(ns)"] = part.pop("Peak Timestamp(ns)")
             for name, size in zip(("Requested(B)", "Device Free(B)"), sizes, strict=True):
                 part[name] = np.full(len(part["Bytes"]), size, np.int64)
@@ -222,24 +232,29 @@ def _live_at(blocks: _Blocks, own: NDArray[np.intp], peak: int) -> dict[str, NDA
     """Blocks of one device that live at an instant, by operator and module."""
     start, end, size = blocks.start_ns[own], blocks.end_ns[own], blocks.size[own]
     live = (start <= peak) & (end > peak)
-    begun, made = own[live & blocks.recorded[own]], own[(start == peak) & blocks.recorded[own]][-1:]
+    begun, last_made = (
+        own[live & blocks.recorded[own]],
+        own[(start == peak) & blocks.recorded[own]][-1:],
+    )
     groups = Groups.of(blocks.operator[begun].numbers(), blocks.module[begun].numbers())
     first = begun[groups.first]
-    totals = [int(of[made[0]]) if len(made) else ABSENT
-              for of in (blocks.allocated, blocks.reserved)]  # fmt: skip
+    totals = [int(totals_of[last_made[0]]) if len(last_made) else ABSENT
+              for totals_of in (blocks.allocated, blocks.reserved)]  # fmt: skip
     recorded = int(blocks.size[begun].sum())
     earlier = int(size[live].sum()) - recorded
-    more = {BEFORE: totals[0] - recorded if totals[0] != ABSENT else earlier,
+    other_rows = {BEFORE: totals[0] - recorded if totals[0] != ABSENT else earlier,
             UNUSED: totals[1] - totals[0] if ABSENT not in totals else 0}  # fmt: skip
-    more = {name: n_bytes for name, n_bytes in more.items() if n_bytes > 0}
-    n, rest = len(groups) + len(more), [ABSENT] * len(more)
+    other_rows = {name: n_bytes for name, n_bytes in other_rows.items() if n_bytes > 0}
+    n, unknown = len(groups) + len(other_rows), [ABSENT] * len(other_rows)
     return {
         "Device": texts([blocks.device.at(int(own[0]))] * n),
-        "Operator": texts([*blocks.operator[first].tolist(), *more]),
-        "Module": texts([*blocks.module[first].tolist(), *[""] * len(more)]),
-        "Blocks": np.array([*groups.size.tolist(), *rest], np.int64),
-        "Bytes": np.array([*groups.total(blocks.size[begun]).tolist(), *more.values()], np.int64),
-        "Largest(B)": np.array([*groups.high(blocks.size[begun]).tolist(), *rest], np.int64),
+        "Operator": texts([*blocks.operator[first].tolist(), *other_rows]),
+        "Module": texts([*blocks.module[first].tolist(), *[""] * len(other_rows)]),
+        "Blocks": np.array([*groups.size.tolist(), *unknown], np.int64),
+        "Bytes": np.array(
+            [*groups.total(blocks.size[begun]).tolist(), *other_rows.values()], np.int64
+        ),
+        "Largest(B)": np.array([*groups.high(blocks.size[begun]).tolist(), *unknown], np.int64),
         "Peak Timestamp(ns)": np.full(n, peak if peak > _FIRST else ABSENT, np.int64),
     }
 

@@ -38,9 +38,9 @@ def _instances(trace: Trace) -> Columns:
     """Every range, and its figures; on the device ``ABSENT`` where launches are unknown."""
     rows = ranges_of(trace)
     nest = Nest.of(trace, rows)  # without those of no length
-    at = np.searchsorted(rows, nest.rows)
-    own, depth = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    own[at], depth[at] = nest.self_ns(), nest.depth()
+    nested = np.searchsorted(rows, nest.rows)
+    self_ns, depth = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    self_ns[nested], depth[nested] = nest.self_ns(), nest.depth()
     absent = np.full(len(rows), ABSENT, np.int64)
     work = work_of_threads(trace, rows) if len(rows) else None
     names = names_of(trace, rows)
@@ -50,7 +50,7 @@ def _instances(trace: Trace) -> Columns:
         "Range": names.mapped(lambda name: name.removeprefix(_MODULE)).column(),
         "Kind": np.where(modules, "module", "range").astype(object),
         "Depth": depth,
-        "Self Time(ns)": own,
+        "Self Time(ns)": self_ns,
         "Projected Start Time(ns)": absent if work is None else np.where(
             work.tasks > 0, work.start_ns, ABSENT),
         "Projected Time(ns)": absent if work is None else work.end_ns - work.start_ns,
@@ -60,29 +60,29 @@ def _instances(trace: Trace) -> Columns:
 
 
 def _facts(trace: Trace) -> Columns:
-    every = _instances(trace)
-    rows = every["Row"]
+    instances = _instances(trace)
+    rows = instances["Row"]
     if not len(rows):
         return NOTHING
     names = trace.events.name[rows]
     groups = Groups.of(names)
     return {
-        "Range": every["Range"][groups.first],
-        "Kind": every["Kind"][groups.first],
+        "Range": instances["Range"][groups.first],
+        "Kind": instances["Kind"][groups.first],
         **groups.measured(trace.events.dur_ns[rows]),
-        **{name: groups.known_total(every[name]) for name in _SUMS},
+        **{name: groups.known_total(instances[name]) for name in _SUMS},
     }
 
 
 def _instance_facts(trace: Trace) -> Columns:
-    every = dict(_instances(trace))
-    rows = every.pop("Row")
+    instances = dict(_instances(trace))
+    rows = instances.pop("Row")
     if not len(rows):
         return NOTHING
     step = trace.events.step[rows].astype(np.int64)
     lanes = [trace.tracks[i].name for i in trace.events.track[rows].tolist()]
     return {
-        **every,
+        **instances,
         "Step": np.where(step >= 0, step, ABSENT),
         "Thread": texts(lanes),
         "Start Time(ns)": trace.events.start_ns[rows],

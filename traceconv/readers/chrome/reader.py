@@ -80,8 +80,8 @@ class ChromeJsonReader:
         facts = _facts(_members(capture.source.head(name)))
         if facts and facts.get("copied") is not True:
             used = USED_KEYS | {"metadata"}
-            place = Ours(capture.detail.rank, build)
-            read_events(source, name, build, place, offset_ns=_base_ns, used_keys=used)
+            placement = Ours(capture.detail.rank, build)
+            read_events(source, name, build, placement, offset_ns=_base_ns, used_keys=used)
         else:
             lanes = HardwareLanes(build, Copied(capture.rank, build) if facts else by_title(build))
             shift = partial(book_samples, build, capture.detail.shift_ns)
@@ -127,7 +127,7 @@ def _captures(
     base = _base(facts)
     stamps = [int(s) for s in _STAMP.findall(head)]
     unix = are_unix_us(base // 1000 + stamp for stamp in stamps or [0])
-    known: dict[str, Any] = {
+    common: dict[str, Any] = {
         "reader": READER.name,
         "source": source,
         "files": (name,),
@@ -136,23 +136,23 @@ def _captures(
     ranks = parse_ranges(str(facts.get("ranks", "")))
     if not ranks:
         clock = Anchor(Domain.UNIX, evidence="stamps count from 1970") if unix else None
-        known |= {"clock": clock, "detail": Detail()}
+        common |= {"clock": clock, "detail": Detail()}
         if not unix and b'"FEE"' in head and (match := _BASE.search(tail(source, name))):
             clock, pids = Anchor(Domain.UNIX, evidence="baseTimeNanoseconds"), _PID.findall(head)
-            known |= {"clock": clock, "detail": Detail(shift_ns=int(match[1]))}
-            known |= {"traits": {"pid": int(pids[0])}} if len(set(pids)) == 1 else {}
+            common |= {"clock": clock, "detail": Detail(shift_ns=int(match[1]))}
+            common |= {"traits": {"pid": int(pids[0])}} if len(set(pids)) == 1 else {}
         if placed is not None:
             shift = Detail(shift_ns=placed.shift_ns)
-            known |= {"clock": placed.clock, "host": placed.machine, "detail": shift}
-        return _of_unitrace(known, unitrace.processes(source, name, head)) or [Capture(**known)]
-    said = facts.get("coordinates")
+            common |= {"clock": placed.clock, "host": placed.machine, "detail": shift}
+        return _of_unitrace(common, unitrace.processes(source, name, head)) or [Capture(**common)]
+    coordinates = facts.get("coordinates")
     return [
         Capture(
-            **known,
+            **common,
             rank=r,
             rank_from="its metadata",
-            clock=merged_clock(facts.get("clock"), r, known["label"]) if unix else None,
-            placement=stated_in_metadata(said, r),
+            clock=merged_clock(facts.get("clock"), r, common["label"]) if unix else None,
+            placement=stated_in_metadata(coordinates, r),
             detail=Detail(r, base),
             content=stated_content(facts),
         )
@@ -160,21 +160,25 @@ def _captures(
     ]
 
 
-def _of_unitrace(known: Mapping[str, Any], found: Sequence[unitrace.Process]) -> list[Capture]:
+def _of_unitrace(known: Mapping[str, Any], processes: Sequence[unitrace.Process]) -> list[Capture]:
     """A capture for every host process of a file of unitrace."""
-    whole = Capture(**known)
-    joined = len(found) > 1
+    capture = Capture(**known)
+    joined = len(processes) > 1
     return [
         replace(
-            whole,
-            detail=replace(whole.detail, section=(one.start, one.end) if joined else None),
-            rank=one.rank,
-            rank_from="names of processes" if one.rank is not None else "",
-            host=whole.host or one.host,
-            pid=one.pid,
-            label=f"{whole.title} (process {one.pid} of {one.host})" if joined else whole.label,
+            capture,
+            detail=replace(
+                capture.detail, section=(process.start, process.end) if joined else None
+            ),
+            rank=process.rank,
+            rank_from="names of processes" if process.rank is not None else "",
+            host=capture.host or process.host,
+            pid=process.pid,
+            label=f"{capture.title} (process {process.pid} of {process.host})"
+            if joined
+            else capture.label,
         )
-        for one in found
+        for process in processes
     ]
 
 
@@ -211,12 +215,12 @@ def _windows(facts: Mapping[str, Any], rank: int | None) -> list[tuple[int, int]
     """The collection windows of a rank, ns."""
     windows = facts.get("windows")
     listed = windows.get(str(rank)) if isinstance(windows, dict) else None
-    base, found = _base(facts), []
+    base, spans = _base(facts), []
     for window in listed if isinstance(listed, list) else []:
         match window:
             case [int(start), int(end)] if abs(start) <= _SPAN and abs(end) <= _SPAN:
-                found.append((base + start, base + end))
-    return found
+                spans.append((base + start, base + end))
+    return spans
 
 
 READER = ChromeJsonReader()

@@ -59,30 +59,30 @@ def slices(marks: Marks) -> Slices:
     order = np.lexsort((marks.time, marks.lane))  # those of one time in the order of the file
     kind = marks.kind[order]
     pairs = (kind == SLICE_BEGIN) | (kind == SLICE_END)
-    own = order[pairs]
-    lane, opens = marks.lane[own], marks.kind[own] == SLICE_BEGIN
+    paired_marks = order[pairs]
+    lane, opens = marks.lane[paired_marks], marks.kind[paired_marks] == SLICE_BEGIN
     begin, end, alone = nested(lane, opens)
-    odd = _disagreeing(marks, own, begin, end)
-    start, stop = own[begin], np.where(end >= 0, own[end], -1)
-    lonely = own[alone]
+    odd = _disagreeing(marks, paired_marks, begin, end)
+    start, stop = paired_marks[begin], np.where(end >= 0, paired_marks[end], -1)
+    lonely = paired_marks[alone]
     length = np.where(stop >= 0, marks.time[stop] - marks.time[start], 0)
     never = stop < 0
-    one = _Stacks(marks)
+    stacks = _Stacks(marks)
     if len(odd):
-        kept = ~np.isin(marks.lane[start], odd)
+        is_sound = ~np.isin(marks.lane[start], odd)
         for number in odd.tolist():
-            one.take(own[lane == number])
-        start = np.concatenate((start[kept], np.array(one.start, np.intp)))
-        stop = np.concatenate((stop[kept], np.array(one.end, np.intp)))
-        length = np.concatenate((length[kept], np.array(one.dur, np.int64)))
-        never = np.concatenate((never[kept], np.array(one.open, bool)))
-        lonely = np.concatenate((lonely[~np.isin(marks.lane[lonely], odd)], one.alone))
+            stacks.take(paired_marks[lane == number])
+        start = np.concatenate((start[is_sound], np.array(stacks.start, np.intp)))
+        stop = np.concatenate((stop[is_sound], np.array(stacks.end, np.intp)))
+        length = np.concatenate((length[is_sound], np.array(stacks.dur, np.int64)))
+        never = np.concatenate((never[is_sound], np.array(stacks.open, bool)))
+        lonely = np.concatenate((lonely[~np.isin(marks.lane[lonely], odd)], stacks.alone))
     points = np.flatnonzero(marks.kind == INSTANT)
-    whole = np.flatnonzero(marks.kind == COMPLETE)
+    complete = np.flatnonzero(marks.kind == COMPLETE)
     states, state_dur, state_open = _states(marks, order[kind == STATE])
-    lengths = np.array([marks.dur[i] for i in whole.tolist()], np.int64)
-    mark = np.concatenate((start, points, whole, states))
-    none = np.full(len(points) + len(whole) + len(states), -1, np.intp)
+    lengths = np.array([marks.dur[i] for i in complete.tolist()], np.int64)
+    mark = np.concatenate((start, points, complete, states))
+    none = np.full(len(points) + len(complete) + len(states), -1, np.intp)
     dur = np.concatenate((length, np.zeros(len(points), np.int64), lengths, state_dur))
     still = np.zeros(len(mark), bool)
     still[: len(never)] = never
@@ -91,9 +91,11 @@ def slices(marks: Marks) -> Slices:
     back[mark] = np.arange(len(mark))  # an event begins one row at most
     back = back[back >= 0]
     stop = np.concatenate((stop, none))[back]
-    made = Slices(mark[back], stop, dur[back], still[back], lonely, one.crossed, one.cut)
-    _close(made, marks)
-    return made
+    all_slices = Slices(
+        mark[back], stop, dur[back], still[back], lonely, stacks.crossed, stacks.cut
+    )
+    _close(all_slices, marks)
+    return all_slices
 
 
 def _close(made: Slices, marks: Marks) -> None:
@@ -101,33 +103,33 @@ def _close(made: Slices, marks: Marks) -> None:
     rows = np.flatnonzero(made.open)
     if not len(rows):
         return
-    last = np.full(int(marks.lane.max()) + 1, np.iinfo(np.int64).min)
-    np.maximum.at(last, marks.lane, marks.time)
+    last_ns = np.full(int(marks.lane.max()) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(last_ns, marks.lane, marks.time)
     mark = made.mark[rows]
-    made.dur[rows] = last[marks.lane[mark]] - marks.time[mark]
+    made.dur[rows] = last_ns[marks.lane[mark]] - marks.time[mark]
 
 
-def _disagreeing(marks: Marks, own: Rows, begin: Rows, end: Rows) -> I32:
+def _disagreeing(marks: Marks, paired_marks: Rows, begin: Rows, end: Rows) -> I32:
     """The lanes in which an end has another name or category than the slice it would close."""
     closed = end >= 0
-    a, b = own[begin[closed]], own[end[closed]]
+    a, b = paired_marks[begin[closed]], paired_marks[end[closed]]
     agrees = np.ones(len(a), bool)
     for column in (marks.name, marks.category):
         agrees &= (column[a] == column[b]) | (column[b] < 0)
-    found: I32 = np.unique(marks.lane[a[~agrees]])
-    return found
+    lanes: I32 = np.unique(marks.lane[a[~agrees]])
+    return lanes
 
 
-def _states(marks: Marks, own: Rows) -> tuple[Rows, I64, Mask]:
+def _states(marks: Marks, state_marks: Rows) -> tuple[Rows, I64, Mask]:
     """Events of states, which last until the next one of their lane; those without a name only end
     the one before."""
-    if not len(own):
-        return own, np.empty(0, np.int64), np.empty(0, bool)
-    lane, time = marks.lane[own], marks.time[own]
+    if not len(state_marks):
+        return state_marks, np.empty(0, np.int64), np.empty(0, bool)
+    lane, time = marks.lane[state_marks], marks.time[state_marks]
     follows = np.append(lane[1:] == lane[:-1], False)
     dur = np.where(follows, np.append(time[1:], 0) - time, 0)
-    named = marks.name[own] >= 0
-    return own[named], dur[named], ~follows[named]
+    has_name = marks.name[state_marks] >= 0
+    return state_marks[has_name], dur[has_name], ~follows[has_name]
 
 
 class _Stacks:
@@ -151,11 +153,17 @@ class _Stacks:
         """Events that end nothing."""
         return np.array(self._alone, np.intp)
 
-    def take(self, own: Rows) -> None:
+    def take(self, lane_marks: Rows) -> None:
         """Add the events of one lane, in order."""
         marks = self._marks
         stack: list[int] = []  # rows, outermost first
-        columns = (own, marks.time[own], marks.kind[own], marks.name[own], marks.category[own])
+        columns = (
+            lane_marks,
+            marks.time[lane_marks],
+            marks.kind[lane_marks],
+            marks.name[lane_marks],
+            marks.category[lane_marks],
+        )
         for mark, time, kind, name, category in zip(*(c.tolist() for c in columns), strict=True):
             self._cut(stack, time)
             if kind == SLICE_BEGIN:
@@ -165,35 +173,37 @@ class _Stacks:
                 self.dur.append(0)
                 self.open.append(True)
                 continue
-            at = self._match(stack, name, category)
-            if at < 0:
+            position = self._match(stack, name, category)
+            if position < 0:
                 self._alone.append(mark)
                 continue
-            row = stack[at]
+            row = stack[position]
             self.end[row], self.open[row] = mark, False
             self.dur[row] = time - int(marks.time[self.start[row]])
-            if at == len(stack) - 1:
+            if position == len(stack) - 1:
                 stack.pop()
             else:
-                self.crossed += any(self.open[inner] for inner in stack[at + 1 :])
+                self.crossed += any(self.open[inner] for inner in stack[position + 1 :])
 
     def _match(self, stack: list[int], name: int, category: int) -> int:
         """The newest open slice that an end may close, as a place in the stack; -1 = none."""
         marks = self._marks
-        for at in range(len(stack) - 1, -1, -1):
-            begun = self.start[stack[at]]
-            if not self.open[stack[at]]:
+        for position in range(len(stack) - 1, -1, -1):
+            begun = self.start[stack[position]]
+            if not self.open[stack[position]]:
                 continue
-            other = int(marks.name[begun])
-            if category in (-1, int(marks.category[begun])) and (name in (-1, other) or other < 0):
-                return at
+            begun_name = int(marks.name[begun])
+            if category in (-1, int(marks.category[begun])) and (
+                name in (-1, begun_name) or begun_name < 0
+            ):
+                return position
         return -1
 
     def _cut(self, stack: list[int], time: int) -> None:
         """Take slices off that ended before ``time``, with all that is open inside them."""
         marks, inner = self._marks, False
-        for at in range(len(stack) - 1, -1, -1):
-            row = stack[at]
+        for position in range(len(stack) - 1, -1, -1):
+            row = stack[position]
             if self.open[row]:
                 inner = True
                 continue
@@ -201,10 +211,10 @@ class _Stacks:
             if inner:
                 if time > end:
                     self.cut += 1
-                    for one in stack[at + 1 :]:
-                        self.open[one] = False
-                        self.dur[one] = end - int(marks.time[self.start[one]])
-                    del stack[at:]
+                    for inner_row in stack[position + 1 :]:
+                        self.open[inner_row] = False
+                        self.dur[inner_row] = end - int(marks.time[self.start[inner_row]])
+                    del stack[position:]
                     inner = False
             elif end <= time:
                 stack.pop()
@@ -218,9 +228,11 @@ def touched(marks: Marks, made: Slices) -> I64:
     row[made.end[closed]] = np.flatnonzero(closed)
     ends = np.flatnonzero((marks.kind == FLOW_AROUND) | (marks.kind == FLOW_NEXT))
     if len(ends):
-        of = made.mark
-        rows = np.arange(len(of), dtype=np.int32)
-        binder = Binder(Anchors(marks.lane[of], marks.time[of], made.dur.copy(), rows))
+        first_marks = made.mark
+        rows = np.arange(len(first_marks), dtype=np.int32)
+        binder = Binder(
+            Anchors(marks.lane[first_marks], marks.time[first_marks], made.dur.copy(), rows)
+        )
         around = marks.kind[ends] == FLOW_AROUND
         row[ends] = binder.rows(marks.lane[ends], marks.time[ends], around)
     return row
@@ -244,9 +256,9 @@ def arrows(flows: Flows, row: I64, marks: Marks, start: I64) -> Arrows:
     """
     order = np.lexsort((flows.mark, marks.time[flows.mark], flows.flow))
     flow, closes, mark = flows.flow[order], flows.closes[order], flows.mark[order]
-    there = row[mark] >= 0
-    lost = mark[~there]
-    flow, closes, mark = flow[there], closes[there], mark[there]
+    has_row = row[mark] >= 0
+    lost = mark[~has_row]
+    flow, closes, mark = flow[has_row], closes[has_row], mark[has_row]
     if not len(flow):
         none = np.empty(0, np.int64)
         return Arrows(none, none, lost)
@@ -265,28 +277,28 @@ def old_arrows(ends: list[FlowEnd], row: I64, marks: Marks, start: I64) -> Arrow
     """Pair the ends of older events, which begin, continue or end a flow."""
     src: list[int] = []
     dst: list[int] = []
-    last: dict[Hashable, int] = {}
+    last_rows: dict[Hashable, int] = {}
     begun: dict[Hashable, int] = {}  # marks of the ends that no flow leads from yet
     single: list[int] = []
-    for end in sorted(ends, key=lambda one: (int(marks.time[one.mark]), one.mark)):
+    for end in sorted(ends, key=lambda flow_end: (int(marks.time[flow_end.mark]), flow_end.mark)):
         to = int(row[end.mark])
         if to < 0:
             single.append(end.mark)
             continue
         if end.act == "begin":
-            if end.flow not in last:
-                last[end.flow], begun[end.flow] = to, end.mark
-            elif last[end.flow] != to:
+            if end.flow not in last_rows:
+                last_rows[end.flow], begun[end.flow] = to, end.mark
+            elif last_rows[end.flow] != to:
                 single.append(end.mark)
             continue
-        if end.flow not in last:
+        if end.flow not in last_rows:
             single.append(end.mark)
             continue
-        src.append(last[end.flow])
+        src.append(last_rows[end.flow])
         dst.append(to)
         begun.pop(end.flow, None)
         if end.act == "step":
-            last[end.flow] = to
+            last_rows[end.flow] = to
     single += begun.values()
     a, b = np.array(src, np.int64), np.array(dst, np.int64)
     turned = start[a] > start[b] if len(a) else np.empty(0, bool)
