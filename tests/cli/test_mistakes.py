@@ -96,7 +96,7 @@ MISTAKES = [
      ("rank 0 is claimed twice", "by old.pftrace (its metadata)", "name one of them only")),
     ("password", ("merge", "locked.zip", "-o", "new.pftrace"), 3,
      ("a zip archive with a password", "unzip -d FOLDER locked.zip")),
-    ("no permission", ALL, 3, ("cannot open: Permission denied\n",), forbidden),
+    ("no permission", ALL, 3, ("cannot open: Permission denied",), forbidden),
     ("disk full", ALL, 3, ("new.pftrace", "No space left on device"), full),
     ("missing extra", ("stats", "run", "-o", "new.parquet"), 2,
      ("in a checkout: pip install '.[arrow]'",), without),

@@ -22,7 +22,7 @@ LISTED = 5
 _PROFILE = "unread-file"
 _HEAD = 1024
 _TABLES = 6
-_COLUMNS = 40
+_COLUMNS = 8
 _TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")
 _LOOKED_INTO = 50
 """Most files without a known signature that are searched for columns of events."""
