@@ -81,11 +81,11 @@ class FolderSource(StoredSource):
 
     def names(self) -> tuple[str, ...]:
         if self._names is None:
-            found = list(_walk(self._path, self.label))
-            self.archives = tuple(sorted(name for name in found if name.endswith(TARS)))
-            found = [name for name in found if not name.endswith(TARS)]
-            used = {name for name in found if name == printable(name)}
-            for name in (one for one in found if one not in used):
+            listed = list(_walk(self._path, self.label))
+            self.archives = tuple(sorted(name for name in listed if name.endswith(TARS)))
+            listed = [name for name in listed if not name.endswith(TARS)]
+            used = {name for name in listed if name == printable(name)}
+            for name in (one for one in listed if one not in used):
                 shown = unused_name(printable(name), self._real.keys() | used)
                 self._real[shown] = name
             self._names = tuple(sorted((*used, *self._real)))
@@ -112,10 +112,10 @@ def sources(paths: list[str]) -> list[Source]:
     Raises:
         SourceError: a path is not there, or a pattern matches nothing.
     """
-    found = [source for path in paths for source in _expand(path)]
-    if not found:
+    expanded = [source for path in paths for source in _expand(path)]
+    if not expanded:
         raise SourceError("no input given; name a file, a folder, an archive or - (standard input)")
-    return found
+    return expanded
 
 
 def _expand(path: str) -> Iterator[Source]:
@@ -136,8 +136,8 @@ def _expand(path: str) -> Iterator[Source]:
     if glob.has_magic(path):
         matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - absolute patterns too
     if not matches:
-        what = "no file matches" if glob.has_magic(path) else "no such file or folder"
-        raise SourceError(f"{printable(path) or repr(path)}: {what}{_near(Path(path))}")
+        reason = "no file matches" if glob.has_magic(path) else "no such file or folder"
+        raise SourceError(f"{printable(path) or repr(path)}: {reason}{_near(Path(path))}")
     for match in matches:
         yield from _with_archives(_source(Path(match), match))
 
@@ -157,7 +157,7 @@ def _with_archives(source: Source) -> Iterator[Source]:
 def _near(path: Path) -> str:
     """What may have been meant by a path that is not there, as the end of a message."""
     try:
-        names = sorted(one.name for one in islice(path.parent.iterdir(), _NAMES_NEARBY))
+        names = sorted(entry.name for entry in islice(path.parent.iterdir(), _NAMES_NEARBY))
     except OSError:
         return ""
     return nearest(path.name, names)
@@ -210,15 +210,15 @@ def _spooled_file(pipe: IO[bytes], label: str) -> Source:
 
 def _walk(root: Path, label: str) -> Iterator[str]:
     """Relative names of all files below ``root``; a folder reached twice is read once."""
-    seen: set[tuple[int, int]] = set()
+    visited: set[tuple[int, int]] = set()
     pending, count = [""], 0
     while pending:
         folder = pending.pop()
         try:
-            here = (root / folder).stat()
-            if (here.st_dev, here.st_ino) in seen:
+            status = (root / folder).stat()
+            if (status.st_dev, status.st_ino) in visited:
                 continue
-            seen.add((here.st_dev, here.st_ino))
+            visited.add((status.st_dev, status.st_ino))
             with os.scandir(root / folder) as entries:
                 for entry in entries:
                     name = f"{folder}/{entry.name}" if folder else entry.name

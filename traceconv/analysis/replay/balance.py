@@ -37,20 +37,20 @@ class EvenWork(msgspec.Struct, frozen=True, eq=False):
     moves: bool = False
 
 
-def even_stages(graph: Graph, of: I64, work: F64) -> F64 | None:
+def even_stages(graph: Graph, stage_of: I64, work: F64) -> F64 | None:
     """(operations,): so that all pipeline stages have equally much work in a step; None where
     stages are unknown.
 
     Args:
-        of: (ranks,) the stage of each.
+        stage_of: (ranks,) the stage of each.
         work: (steps, ranks).
     """
-    stages = np.unique(of)
+    stages = np.unique(stage_of)
     if len(stages) < 2 or stages[0] < 0:
         return None
-    table = np.stack([np.median(work[:, of == stage], axis=1) for stage in stages], axis=1)
+    table = np.stack([np.median(work[:, stage_of == stage], axis=1) for stage in stages], axis=1)
     factor = table.mean(axis=1, keepdims=True) / np.maximum(table, 1.0)
-    column = np.searchsorted(stages, of)[graph.rank]
+    column = np.searchsorted(stages, stage_of)[graph.rank]
     return np.where(graph.kind < 0, factor[graph.step, column], 1.0)
 
 
@@ -81,36 +81,38 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
     for block in blocks:
         parts = _Parts.of(graph, block)
         half = half_of[parts.name] if by_name else parts.end.astype(np.int64) % 2
-        at = half, parts.rank, parts.step, parts.cell(cells)
-        np.add.at(table, at, parts.ns)
-        np.add.at(expected, at, parts.usual(roles, curves))
-    whole = table.sum(axis=3)
-    seen = whole.sum(axis=0) > 0
-    usually = np.empty(whole.shape)
+        cell_of_part = half, parts.rank, parts.step, parts.cell(cells)
+        np.add.at(table, cell_of_part, parts.ns)
+        np.add.at(expected, cell_of_part, parts.usual(roles, curves))
+    by_half = table.sum(axis=3)
+    present = by_half.sum(axis=0) > 0
+    usually = np.empty(by_half.shape)
     for role in np.unique(roles).tolist():
-        mine = roles == role
-        typical = whole[:, mine].sum(axis=(1, 2)) / max(seen[mine].sum(), 1)
-        usually[:, mine] = typical[:, None, None]
-    pace = whole.sum(axis=0) / np.maximum(usually.sum(axis=0), 1.0)
-    pace = pace.sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
-    of_ranks = _factor(whole / np.maximum(pace, 1e-9), usually)
+        in_role = roles == role
+        typical = by_half[:, in_role].sum(axis=(1, 2)) / max(present[in_role].sum(), 1)
+        usually[:, in_role] = typical[:, None, None]
+    pace = by_half.sum(axis=0) / np.maximum(usually.sum(axis=0), 1.0)
+    pace = pace.sum(axis=0) / np.maximum(present.sum(axis=0), 1)
+    of_ranks = _factor(by_half / np.maximum(pace, 1e-9), usually)
     within = np.ones(size[1:])
     if cells > 1:
-        share = whole.sum(axis=0) / np.maximum(expected.sum(axis=(0, 3)), 1.0)
+        share = by_half.sum(axis=0) / np.maximum(expected.sum(axis=(0, 3)), 1.0)
         within = _factor(table / np.maximum(share, 1e-9)[:, :, None], expected)
-        both = table.sum(axis=0)
-        kept = both.sum(axis=2) / np.maximum((both * within).sum(axis=2), 1.0)
-        within *= kept[:, :, None]
+        sums = table.sum(axis=0)
+        restored = sums.sum(axis=2) / np.maximum((sums * within).sum(axis=2), 1.0)
+        within *= restored[:, :, None]
     factor = np.ones(len(graph))
     before, after = np.zeros((2, len(graph)), np.float32)
     for block in blocks:
         parts = _Parts.of(graph, block)
-        of = of_ranks[parts.rank, parts.step] * within[parts.rank, parts.step, parts.cell(cells)]
+        weights = (
+            of_ranks[parts.rank, parts.step] * within[parts.rank, parts.step, parts.cell(cells)]
+        )
         np.add.at(before, parts.row, parts.ns)
-        np.add.at(after, parts.row, parts.ns * of)
+        np.add.at(after, parts.row, parts.ns * weights)
     np.divide(after, before, out=factor, where=before > 0)
-    spread = float(np.std(1 / of_ranks[seen])), float(np.std(1 / within[table.sum(axis=0) > 0]))
-    moves = spread[1] > spread[0] or _moves(1 / of_ranks, seen)
+    spread = float(np.std(1 / of_ranks[present])), float(np.std(1 / within[table.sum(axis=0) > 0]))
+    moves = spread[1] > spread[0] or _moves(1 / of_ranks, present)
     return EvenWork(factor, *spread, moves)
 
 
@@ -190,13 +192,13 @@ def _cells(parts: _Parts) -> int:
     """How many cells a step has: the most with which nearly all work is in parts that are in one
     cell each."""
     ranks, steps = int(np.ptp(parts.rank)) + 1, int(parts.step.max()) + 1
-    most = min(len(parts.run) // (2 * ranks * steps), _MOST_CELLS)  # a cell has two halves
+    limit = min(len(parts.run) // (2 * ranks * steps), _MOST_CELLS)  # a cell has two halves
     # many parts are the same runs of other kernels
     of = [column.astype(np.int64) for column in (parts.begin, parts.end, parts.total)]
     _, first, alike = np.unique(_numbers(*of), return_index=True, return_inverse=True)
     begin, end, total = (column[first] for column in of)
     ns = np.bincount(alike, parts.ns)
-    for cells in range(most, 1, -1):
+    for cells in range(limit, 1, -1):
         if ns[begin * cells // total == (end * cells - 1) // total].sum() >= _MAINLY * ns.sum():
             return cells
     return 1
@@ -256,15 +258,18 @@ def _factor(halves: F64, usual: F64) -> F64:
     value, mean = halves.sum(axis=0), usual.sum(axis=0)
     off = np.divide(value, mean, out=np.ones(value.shape), where=mean > 0) - 1
     off[value <= 0] = 0
-    both = (usual > 0).all(axis=0) & (value > 0)
-    one, other = (
-        half[both] / typical[both] - 1 for half, typical in zip(halves, usual, strict=True)
+    measured = (usual > 0).all(axis=0) & (value > 0)
+    first_half, second_half = (
+        half[measured] / typical[measured] - 1 for half, typical in zip(halves, usual, strict=True)
     )
-    power, n = float((one * one).sum() * (other * other).sum()), len(one)
+    power, n = (
+        float((first_half * first_half).sum() * (second_half * second_half).sum()),
+        len(first_half),
+    )
     if not power or n < 3:
         return np.ones(value.shape)
-    alike = max(float((one * other).sum()), 0.0) / np.sqrt(power)
+    alike = max(float((first_half * second_half).sum()), 0.0) / np.sqrt(power)
     # chance alone makes a square of 1 / n
     alike = np.sqrt(max(alike * alike - 1 / n, 0.0) / (1 - 1 / n))
-    left = np.sqrt(max(1 - 2 * alike / (1 + alike), 0.0))
-    return np.asarray((1 + left * off) / (1 + off))
+    noise_share = np.sqrt(max(1 - 2 * alike / (1 + alike), 0.0))
+    return np.asarray((1 + noise_share * off) / (1 + off))

@@ -65,36 +65,36 @@ class OwnTime(msgspec.Struct, frozen=True, eq=False):
         return np.flatnonzero(self.roles == role)
 
 
-def own_time(graph: Graph, every: Sequence[RankSummary]) -> OwnTime:
+def own_time(graph: Graph, summaries: Sequence[RankSummary]) -> OwnTime:
     """Own time by rank and step.
 
     Args:
-        every: the summaries of all ranks.
+        summaries: the summaries of all ranks.
     """
-    by_rank = {one.rank: one for one in every}
+    by_rank = {summary.rank: summary for summary in summaries}
     roles = _numbers(same_role([by_rank[rank] for rank in graph.ranks]), graph.ranks)
     n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
-    own, covered, hidden = np.empty(n), np.zeros(n, bool), np.empty(n)
+    own_ns, covered, hidden = np.empty(n), np.zeros(n, bool), np.empty(n)
     parts, lates = np.zeros((steps, ranks, len(SORTS))), np.zeros((steps, ranks))
-    seen = np.zeros((steps, ranks), bool)
+    present = np.zeros((steps, ranks), bool)
     order = np.lexsort((graph.row, graph.rank)).astype(np.int32)
-    ends = [np.searchsorted(of, np.arange(ranks + 1)).tolist() for of in (
+    ends = [np.searchsorted(sorted_ranks, np.arange(ranks + 1)).tolist() for sorted_ranks in (
         graph.rank[order], graph.rank[graph.part], graph.rank[graph.cause_at])]  # fmt: skip
-    for number, borders in enumerate(zip(*(pairwise(one) for one in ends), strict=True)):
+    for number, borders in enumerate(zip(*(pairwise(bounds) for bounds in ends), strict=True)):
         (low, high), worked, caused = borders
         rows = order[low:high]
-        found, covered[rows], hidden[rows], late = _of_rank(
+        by_cause, covered[rows], hidden[rows], late = _of_rank(
             graph, rows, slice(*worked), slice(*caused)
         )
-        own[rows], step = found.sum(axis=1), graph.step[rows]
-        for sort, values in enumerate(found.T):
+        own_ns[rows], step = by_cause.sum(axis=1), graph.step[rows]
+        for sort, values in enumerate(by_cause.T):
             parts[:, number, sort] = np.bincount(step, values, steps)
         lates[:, number] = np.bincount(step, late, steps)
-        seen[step, number] = True
-    table = np.where(seen, parts.sum(axis=2), np.nan)
-    lates[~seen] = np.nan
+        present[step, number] = True
+    table = np.where(present, parts.sum(axis=2), np.nan)
+    lates[~present] = np.nan
     excess, later = _over_peers(table, roles), _over_peers(lates, roles)
-    factor = _factors(graph, own, _cells(graph, order, covered, roles), roles)
+    factor = _factors(graph, own_ns, _cells(graph, order, covered, roles), roles)
     if (unclear := _unclear_at_first(excess)).any():
         excess[0, unclear] = later[0, unclear] = np.nan
         factor[(graph.step == 0) & unclear[graph.rank]] = 1
@@ -104,33 +104,33 @@ def own_time(graph: Graph, every: Sequence[RankSummary]) -> OwnTime:
 
 
 def _over_peers(table: F64, roles: I64) -> F64:
-    found = np.full(table.shape, np.nan)
+    excess = np.full(table.shape, np.nan)
     for role in np.unique(roles).tolist():
         members = np.flatnonzero(roles == role)
-        found[:, members] = over_others(table[:, members])
-    return found
+        excess[:, members] = over_others(table[:, members])
+    return excess
 
 
 def _unclear_at_first(excess: F64) -> NDArray[np.bool_]:
     """(ranks,): of which the first step shows nothing, because ranks differ in it far more than in
     the others: the profiler starts, or something is compiled. A rank that is late by more than
     that remains."""
-    found = np.zeros(excess.shape[1], bool)
-    if len(excess) < _FEWEST or len(found) < _FEW_RANKS:
-        return found
+    is_unclear = np.zeros(excess.shape[1], bool)
+    if len(excess) < _FEWEST or len(is_unclear) < _FEW_RANKS:
+        return is_unclear
     off = np.abs(np.nan_to_num(excess))
     apart = np.median(off, axis=1)
     if apart[0] > _APART * np.median(apart[1:]):
-        found = off[0] <= _BEYOND * apart[0]
-    return found
+        is_unclear = off[0] <= _BEYOND * apart[0]
+    return is_unclear
 
 
 def work_parts(graph: Graph) -> F64:
     """(operations, sorts): what work consists of."""
     sort = graph.sorts[graph.name] if len(graph.name) else graph.name
     cells = graph.part.astype(np.int64) * len(SORTS) + sort
-    found = np.bincount(cells, graph.part_ns, len(graph) * len(SORTS))
-    return found.astype(np.float64, copy=False).reshape(len(graph), len(SORTS))
+    sums = np.bincount(cells, graph.part_ns, len(graph) * len(SORTS))
+    return sums.astype(np.float64, copy=False).reshape(len(graph), len(SORTS))
 
 
 def _of_rank(
@@ -154,12 +154,12 @@ def _of_rank(
     end = graph.end_ns[rows]
     reached = np.maximum.accumulate(end) if len(end) else end
     before = np.concatenate((start[:1], reached[:-1]))
-    first = np.concatenate(([True], np.diff(step) != 0)) if len(rows) else np.zeros(0, bool)
+    is_first = np.concatenate(([True], np.diff(step) != 0)) if len(rows) else np.zeros(0, bool)
     total = delay.sum(axis=1)
-    gap = np.where(first, total, np.clip(start - before, 0, None))
+    gap = np.where(is_first, total, np.clip(start - before, 0, None))
     share = np.divide(gap, total, out=np.zeros(len(rows)), where=total > 0)
-    found = delay * np.minimum(share, 1)[:, None]
-    found[:, :] += np.where(comm[:, None], 0, work)
+    own_ns = delay * np.minimum(share, 1)[:, None]
+    own_ns[:, :] += np.where(comm[:, None], 0, work)
     busy = np.flatnonzero(~comm)
     # work that begins as communication ends has waited for it
     covers = np.searchsorted(start[busy], end - SLACK_NS) - 1
@@ -172,10 +172,10 @@ def _of_rank(
     spans = np.stack((start[late] - length[late], start[late]), axis=1)
     idle = np.zeros(len(rows))
     idle[late] = length_within(gaps, spans)
-    idle[first] = total[first]
+    idle[is_first] = total[is_first]
     busy_ns = total - np.minimum(idle, total)
     share = np.divide(busy_ns, total, out=np.zeros(len(rows)), where=total > 0)
-    return found, hidden & comm, share, np.where(comm, total * share, 0.0)
+    return own_ns, hidden & comm, share, np.where(comm, total * share, 0.0)
 
 
 def _cells(graph: Graph, order: I32, hidden: NDArray[np.bool_], roles: I64) -> I32:
@@ -186,47 +186,47 @@ def _cells(graph: Graph, order: I32, hidden: NDArray[np.bool_], roles: I64) -> I
     steps = len(graph.steps)
     comm = graph.kind[order] >= 0
     key = graph.rank[order].astype(np.int64) * steps + graph.step[order]
-    first = np.flatnonzero(np.concatenate(([True], np.diff(key) != 0)))
+    begins = np.flatnonzero(np.concatenate(([True], np.diff(key) != 0)))
     del key
-    many = np.diff(np.append(first, len(order)))
-    role = roles[graph.rank[order[first]]] * steps + graph.step[order[first]]
-    calls = np.add.reduceat(comm, first, dtype=np.int64)
+    counts = np.diff(np.append(begins, len(order)))
+    role = roles[graph.rank[order[begins]]] * steps + graph.step[order[begins]]
+    calls = np.add.reduceat(comm, begins, dtype=np.int64)
     # communication at one place of a step: of a role, a step, and ranks with as much of it
     width = int(calls.max(initial=0)) + 1
-    place = np.repeat((role * width + calls) * width - (np.cumsum(calls) - calls), calls)
-    place += np.arange(len(place))
-    _, at = np.unique(place, return_inverse=True)
-    del place
-    at = at.reshape(-1)
-    waits = np.bincount(at, ~hidden[order[comm]]) * 2 >= np.bincount(at)
+    position = np.repeat((role * width + calls) * width - (np.cumsum(calls) - calls), calls)
+    position += np.arange(len(position))
+    _, position_code = np.unique(position, return_inverse=True)
+    del position
+    position_code = position_code.reshape(-1)
+    waits = np.bincount(position_code, ~hidden[order[comm]]) * 2 >= np.bincount(position_code)
     syncs = np.zeros(len(order), np.int32)
-    syncs[comm] = waits[at]
+    syncs[comm] = waits[position_code]
     count = np.cumsum(syncs, dtype=np.int32) - syncs
-    found = np.empty(len(order), np.int32)
-    found[order] = count - np.repeat(count[first], many)
-    return found
+    cells = np.empty(len(order), np.int32)
+    cells[order] = count - np.repeat(count[begins], counts)
+    return cells
 
 
-def _factors(graph: Graph, own: F64, cell: I32, roles: I64) -> F64:
+def _factors(graph: Graph, own_ns: F64, cell: I32, roles: I64) -> F64:
     """See :attr:`OwnTime.factor`. Parts of a step are compared one by one where all ranks of a role
     have equally many in it, else all of it at once. Before a collective that one rank begins late
     there is other work on it: such parts are joined."""
     steps, ranks = len(graph.steps), len(graph.ranks)
-    found = np.ones(len(graph))
+    factors = np.ones(len(graph))
     kernels = np.zeros(len(graph), np.float32)
     for some in _slices(len(graph.part)):
         worked = graph.sorts[graph.name[some]] == COMPUTE
         np.add.at(kernels, graph.part[some][worked], graph.part_count[some][worked])
-    most = np.zeros((steps, ranks), np.int64)
-    np.maximum.at(most, (graph.step, graph.rank), cell + 1)
-    roles = _alike(roles, most)
+    cell_counts = np.zeros((steps, ranks), np.int64)
+    np.maximum.at(cell_counts, (graph.step, graph.rank), cell + 1)
+    roles = _alike(roles, cell_counts)
     for role in np.unique(roles).tolist():
         members = np.flatnonzero(roles == role)
         if len(members) < 2:
             continue
-        counts = most[:, members]
-        seen = counts > 0
-        alike = np.where(seen, counts, counts.max(axis=1, keepdims=True)) == counts.max(
+        counts = cell_counts[:, members]
+        present = counts > 0
+        alike = np.where(present, counts, counts.max(axis=1, keepdims=True)) == counts.max(
             axis=1, keepdims=True
         )
         width = np.maximum(np.where(alike.all(axis=1), counts.max(axis=1), 1), 1)
@@ -235,31 +235,31 @@ def _factors(graph: Graph, own: F64, cell: I32, roles: I64) -> F64:
         rows = np.flatnonzero(column[graph.rank] >= 0).astype(np.int32)
         offset = np.concatenate(([0], np.cumsum(width)))
         step = graph.step[rows]
-        at = (offset[step] + np.where(width[step] > 1, cell[rows], 0)).astype(np.int32)
+        cell_row = (offset[step] + np.where(width[step] > 1, cell[rows], 0)).astype(np.int32)
         del step
 
         # parts at whose ends ranks have run as many kernels are the same ones; others are joined
         ran = np.zeros((int(offset[-1]), len(members)))
         for some in _slices(len(rows)):
-            np.add.at(ran, (at[some], column[graph.rank[rows[some]]]), kernels[rows[some]])
+            np.add.at(ran, (cell_row[some], column[graph.rank[rows[some]]]), kernels[rows[some]])
         ran = np.cumsum(ran, axis=0)
         ran -= np.repeat(np.concatenate((np.zeros((1, len(members))), ran))[offset[:-1]], width, 0)
-        ran = np.where(np.repeat(seen, width, axis=0), ran, ran.max(axis=1, keepdims=True))
-        same = np.ptp(ran, axis=1) == 0
+        ran = np.where(np.repeat(present, width, axis=0), ran, ran.max(axis=1, keepdims=True))
+        is_aligned = np.ptp(ran, axis=1) == 0
         del ran
-        same[offset[1:] - 1] = True
-        at = (np.cumsum(same, dtype=np.int32) - same)[at]
-        width = np.add.reduceat(same, offset[:-1], dtype=np.int64)
+        is_aligned[offset[1:] - 1] = True
+        cell_row = (np.cumsum(is_aligned, dtype=np.int32) - is_aligned)[cell_row]
+        width = np.add.reduceat(is_aligned, offset[:-1], dtype=np.int64)
         table = np.zeros((int(width.sum()), len(members)))
         for some in _slices(len(rows)):
-            np.add.at(table, (at[some], column[graph.rank[rows[some]]]), own[rows[some]])
-        table[np.repeat(~seen, width, axis=0)] = np.nan
+            np.add.at(table, (cell_row[some], column[graph.rank[rows[some]]]), own_ns[rows[some]])
+        table[np.repeat(~present, width, axis=0)] = np.nan
         typical = table - over_others(table)
         factor = np.divide(typical, table, out=np.ones_like(table), where=table > 0)
         for some in _slices(len(rows)):
-            of = column[graph.rank[rows[some]]]
-            found[rows[some]] = np.nan_to_num(factor[at[some], of], nan=1.0)
-    return found
+            member = column[graph.rank[rows[some]]]
+            factors[rows[some]] = np.nan_to_num(factor[cell_row[some], member], nan=1.0)
+    return factors
 
 
 def _slices(length: int) -> Iterator[slice]:
@@ -271,12 +271,12 @@ def _slices(length: int) -> Iterator[slice]:
 def _alike(roles: I64, parts: I64) -> I64:
     """Roles, divided by the usual number of parts of a step where several ranks share it."""
     usual = np.median(parts, axis=0)
-    _, found, count = np.unique(
+    _, role_of, count = np.unique(
         np.stack((roles, usual)), axis=1, return_inverse=True, return_counts=True
     )
-    found = found.reshape(-1)
-    alone = count[found] < 2
-    alike: I64 = np.where(alone, len(count) + roles, found)
+    role_of = role_of.reshape(-1)
+    alone = count[role_of] < 2
+    alike: I64 = np.where(alone, len(count) + roles, role_of)
     return alike
 
 

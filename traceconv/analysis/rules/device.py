@@ -83,11 +83,11 @@ def _overlap(trace: Trace) -> Known | None:
 
 def _unmeasured(trace: Trace) -> dict[str, list[int]]:
     """The steps of the profiler's own table; without one the sums of the rank."""
-    stated = stated_overlap(trace)
-    if stated and RANK not in stated:
-        found = {"dur_ns": stated["known_ns"], **stated}
+    overlap_table = stated_overlap(trace)
+    if overlap_table and RANK not in overlap_table:
+        columns = {"dur_ns": overlap_table["known_ns"], **overlap_table}
         return {
-            name: np.where(found[name] == ABSENT, -1, found[name]).tolist() for name in _COLUMNS
+            name: np.where(columns[name] == ABSENT, -1, columns[name]).tolist() for name in _COLUMNS
         }
     sums = OverlapTimes(0, 0, 0, 0)
     if (overlap := whole_rank(trace)) is not None:
@@ -106,37 +106,39 @@ def _percent(pieces: Pieces, name: str) -> float:
     return float(share(_total(pieces, name), _total(pieces, "known_ns")))
 
 
-def _figures(known: Known) -> dict[str, Any]:
+def _figures(facts: Known) -> dict[str, Any]:
     """The shares, and the time that they are shares of."""
-    pieces = known["pieces"]
+    pieces = facts["pieces"]
     shares = {f"{key}_percent": _percent(pieces, f"{key}_ns") for key in _KEYS}
-    told = [ns >= 0 for ns in pieces["input_wait_ns"]]
-    if any(told):
-        those = {name: list(compress(column, told)) for name, column in pieces.items()}
-        shares["input_wait_percent"] = _percent(those, "input_wait_ns")
+    has_wait = [ns >= 0 for ns in pieces["input_wait_ns"]]
+    if any(has_wait):
+        known_waits = {name: list(compress(column, has_wait)) for name, column in pieces.items()}
+        shares["input_wait_percent"] = _percent(known_waits, "input_wait_ns")
     if any(ns > 0 for ns in pieces["copying_ns"]):
         shares["copy_not_overlapped_percent"] = _percent(pieces, "copy_not_overlapped_ns")
     window = {"window_ns": _total(pieces, "known_ns"), "steps": len(pieces["step"])}
-    covered = {"coverage": known["coverage"]} if known["coverage"] else {}
+    covered = {"coverage": facts["coverage"]} if facts["coverage"] else {}
     return {**shares, **window, **covered}
 
 
-def _steps(known: Known, reported: Callable[[Mapping[str, I64]], NDArray[np.bool_]]) -> list[int]:
+def _steps(facts: Known, reported: Callable[[Mapping[str, I64]], NDArray[np.bool_]]) -> list[int]:
     """The numbers of the steps for which a test of their columns holds."""
-    pieces = {name: np.array(column, np.int64) for name, column in known["pieces"].items()}
-    found: list[int] = pieces["step"][(pieces["step"] >= 0) & reported(pieces)].tolist()
-    return found[:STEPS_KEPT]
+    pieces = {name: np.array(column, np.int64) for name, column in facts["pieces"].items()}
+    numbers: list[int] = pieces["step"][(pieces["step"] >= 0) & reported(pieces)].tolist()
+    return numbers[:STEPS_KEPT]
 
 
-def _host_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _host_bound(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     names = ("free_ns", "copy_not_overlapped_ns", "input_wait_ns", "known_ns")
-    free, copies, waits, whole = (_total(known["pieces"], name) for name in names)
-    value = float(utilisation(free, whole))
+    free, copies, waits, known_ns = (_total(facts["pieces"], name) for name in names)
+    value = float(utilisation(free, known_ns))
     if value < limits[""]:
-        steps = _steps(known, lambda of: utilisation(of["free_ns"], of["known_ns"]) < limits[""])
-        inside = whole == sum(_total(known["pieces"], f"{name}_ns") for name in _KEYS)
+        steps = _steps(
+            facts, lambda columns: utilisation(columns["free_ns"], columns["known_ns"]) < limits[""]
+        )
+        inside = known_ns == sum(_total(facts["pieces"], f"{name}_ns") for name in _KEYS)
         advice = _STARVED if 2 * waits > free else _COPYING if inside and 2 * copies > free else ""
-        yield Case(rank, value, _figures(known), "", steps, slices(known["idle"]), advice,
+        yield Case(rank, value, _figures(facts), "", steps, slices(facts["idle"]), advice,
                    gone={IDLE: ALL})  # fmt: skip
 
 
@@ -147,31 +149,32 @@ _COPYING = (
 _STARVED = "Most of the idle time is waiting for input: speed up data preparation first."
 
 
-def _device_bound(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
+def _device_bound(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
     """Utilization in the steps that do not wait for input. A device that waits for others in its
     collectives is busy as well, but not well used."""
-    columns = {name: np.array(column, np.int64) for name, column in known["pieces"].items()}
+    columns = {name: np.array(column, np.int64) for name, column in facts["pieces"].items()}
     waits = waiting_for_input(columns["input_wait_ns"], columns["known_ns"])
     pieces = {name: column[~waits].tolist() for name, column in columns.items()}
     value = float(utilisation(_total(pieces, "free_ns"), _total(pieces, "known_ns")))
     if value > limits[""] and _percent(pieces, "not_overlapped_ns") <= limits["communication"]:
         steps = pieces["step"][:STEPS_KEPT] if waits.any() else ()
-        yield Case(rank, value, _figures({**known, "pieces": pieces}), "", steps)
+        yield Case(rank, value, _figures({**facts, "pieces": pieces}), "", steps)
 
 
 def _communicating(trace: Trace) -> Known | None:
     """As :func:`_overlap`, of ranks that communicate."""
-    found = _overlap(trace)
-    return found if found and any(found["pieces"]["communication_ns"]) else None
+    facts = _overlap(trace)
+    return facts if facts and any(facts["pieces"]["communication_ns"]) else None
 
 
-def _exposed(rank: int, known: Known, limits: Limits) -> Iterator[Case]:
-    value = _percent(known["pieces"], "not_overlapped_ns")
+def _exposed(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
+    value = _percent(facts["pieces"], "not_overlapped_ns")
     if value > limits[""]:
         steps = _steps(
-            known, lambda of: share(of["not_overlapped_ns"], of["known_ns"]) > limits[""]
+            facts,
+            lambda columns: share(columns["not_overlapped_ns"], columns["known_ns"]) > limits[""],
         )
-        yield Case(rank, value, _figures(known), "", steps, slices(known["exposed"]),
+        yield Case(rank, value, _figures(facts), "", steps, slices(facts["exposed"]),
                    gone={EXPOSED: ALL})  # fmt: skip
 
 
@@ -189,34 +192,34 @@ def _launches(trace: Trace) -> Known | None:
             break
     else:
         return None
-    whole = _overlap(trace)
-    if whole is None:
+    overlap_facts = _overlap(trace)
+    if overlap_facts is None:
         return None
     late = events.start_ns[launched.dst] - events.start_ns[launched.src]
     values = np.quantile(late, [p / 100 for p in _PERCENTILES]).tolist()
     percentiles = {f"p{p}_ns": round(ns) for p, ns in zip(_PERCENTILES, values, strict=True)}
-    idle = _percent(whole["pieces"], "free_ns")
+    idle = _percent(overlap_facts["pieces"], "free_ns")
     figures = {**percentiles, "launches": len(launched), "idle_percent": idle}
     # kernels that begin before their launch show by how much the two clocks are off at least
     value = (percentiles["p50_ns"] - min(percentiles["p5_ns"], 0)) / 1e3
-    return facts_of(value, {IDLE: ALL}, whole["idle"], figures, {"idle": idle})
+    return facts_of(value, {IDLE: ALL}, overlap_facts["idle"], figures, {"idle": idle})
 
 
 # -- ranks --------------------------------------------------------------------------------
 
 
-def _common(known: Mapping[int, Known]) -> dict[int, Pieces]:
+def _common(facts_by_rank: Mapping[int, Known]) -> dict[int, Pieces]:
     """The steps that all ranks have; {} without any, or if steps are not marked."""
-    pieces: dict[int, Pieces] = {rank: one["pieces"] for rank, one in known.items()}
-    shared = set.intersection(*(set(one["step"]) for one in pieces.values()))
-    if not shared or not all(one["marked"] for one in known.values()):
+    pieces: dict[int, Pieces] = {rank: facts["pieces"] for rank, facts in facts_by_rank.items()}
+    shared = set.intersection(*(set(columns["step"]) for columns in pieces.values()))
+    if not shared or not all(facts["marked"] for facts in facts_by_rank.values()):
         return {}
     return {
         rank: {
-            name: list(compress(column, [step in shared for step in one["step"]]))
-            for name, column in one.items()
+            name: list(compress(column, [step in shared for step in columns["step"]]))
+            for name, column in columns.items()
         }
-        for rank, one in pieces.items()
+        for rank, columns in pieces.items()
     }
 
 
@@ -229,17 +232,24 @@ def _of_alike(measure: Callable[[Pieces], float], test: Callable[..., Case | Non
             smallest, and all measures.
     """
 
-    def judge(known: Mapping[int, Known], limits: Limits) -> list[Case] | None:
+    def judge(facts_by_rank: Mapping[int, Known], limits: Limits) -> list[Case] | None:
         by_stage: dict[int, dict[int, Known]] = {}
-        for rank, one in known.items():
-            by_stage.setdefault(one["stage"], {})[rank] = one
-        groups = [dict(known)] if UNKNOWN in by_stage else list(by_stage.values())
-        alike = [(one, pieces) for one in groups if len(one) > 1 and (pieces := _common(one))]
+        for rank, facts in facts_by_rank.items():
+            by_stage.setdefault(facts["stage"], {})[rank] = facts
+        groups = [dict(facts_by_rank)] if UNKNOWN in by_stage else list(by_stage.values())
+        alike = [
+            (group_facts, pieces)
+            for group_facts in groups
+            if len(group_facts) > 1 and (pieces := _common(group_facts))
+        ]
         cases = []
         for group, pieces in alike:
-            of = {rank: measure(one) for rank, one in pieces.items()}
-            most, least = max(of, key=lambda r: of[r]), min(of, key=lambda r: of[r])
-            case = test(group, of, most, least)
+            measures = {rank: measure(columns) for rank, columns in pieces.items()}
+            largest, least = (
+                max(measures, key=lambda r: measures[r]),
+                min(measures, key=lambda r: measures[r]),
+            )
+            case = test(group, measures, largest, least)
             cases += [case] if case is not None and case.value > limits[""] else []
         return cases if alike else None
 
@@ -247,7 +257,7 @@ def _of_alike(measure: Callable[[Pieces], float], test: Callable[..., Case | Non
 
 
 def _compute_spread(
-    known: Mapping[int, Known], means: Mapping[int, float], slow: int, fast: int
+    facts_by_rank: Mapping[int, Known], means: Mapping[int, float], slow: int, fast: int
 ) -> Case:
     figures = {
         "computing_ns": round(means[slow]),
@@ -255,26 +265,34 @@ def _compute_spread(
         "rank_of_least": fast,
         "ranks": len(means),
     }
-    more, mean = means[slow] - means[fast], fmean(means.values())
-    pieces = known[fast]["pieces"]
+    excess_ns, mean = means[slow] - means[fast], fmean(means.values())
+    pieces = facts_by_rank[fast]["pieces"]
     waits = sum(_total(pieces, f"{name}_ns") for name in ("not_overlapped", "free"))
-    gone = {PEERS: min(more, waits / len(pieces["step"]))}
-    return Case(slow, 100 * more / mean if mean else 0.0, figures, gone=gone)
+    gone = {PEERS: min(excess_ns, waits / len(pieces["step"]))}
+    return Case(slow, 100 * excess_ns / mean if mean else 0.0, figures, gone=gone)
 
 
 def _idle_spread(
-    known: Mapping[int, Known], idle: Mapping[int, float], most: int, least: int
+    facts_by_rank: Mapping[int, Known], idle: Mapping[int, float], idlest: int, least: int
 ) -> Case:
-    value = idle[most] - idle[least]
+    value = idle[idlest] - idle[least]
     figures = {
-        "idle_percent": idle[most],
+        "idle_percent": idle[idlest],
         "least_idle_percent": idle[least],
         "rank_of_least": least,
         "ranks": len(idle),
     }
-    pieces = known[most]["pieces"]
-    more = value / 100 * _total(pieces, "known_ns") / len(pieces["step"])
-    return Case(most, value, figures, "", (), slices(known[most]["idle"]), gone={IDLE: more})
+    pieces = facts_by_rank[idlest]["pieces"]
+    excess_ns = value / 100 * _total(pieces, "known_ns") / len(pieces["step"])
+    return Case(
+        idlest,
+        value,
+        figures,
+        "",
+        (),
+        slices(facts_by_rank[idlest]["idle"]),
+        gone={IDLE: excess_ns},
+    )
 
 
 # -- frequency ----------------------------------------------------------------------------
@@ -301,30 +319,30 @@ def _clocks(trace: Trace) -> Known | None:
     spans = steps.device_spans
     busy = intersection(devices[0].computing, union(spans[:, 0], spans[:, 1]))
     rows = kernels(trace, OpClass.COMPUTE)
-    found = {}
+    by_track = {}
     for name, of_name in tracks.items():
         value = trace.counters.value
         usable = np.isin(trace.counters.track, of_name) & (value > 0) & np.isfinite(value)
-        mine = np.flatnonzero(usable)
-        mine = mine[np.argsort(trace.counters.start_ns[mine], kind="stable")]
-        time, value = trace.counters.start_ns[mine], value[mine]
-        length, speed, at = _pieces(busy, spans, time, value)
+        samples = np.flatnonzero(usable)
+        samples = samples[np.argsort(trace.counters.start_ns[samples], kind="stable")]
+        time, value = trace.counters.start_ns[samples], value[samples]
+        length, speed, step_of = _pieces(busy, spans, time, value)
         if not len(length):
             continue
-        speeds, which = np.unique(speed, return_inverse=True)
-        of_step = np.bincount(at, length, len(steps))
-        weighted = np.bincount(at, length * speed, len(steps))
+        speeds, speed_of = np.unique(speed, return_inverse=True)
+        of_step = np.bincount(step_of, length, len(steps))
+        weighted = np.bincount(step_of, length * speed, len(steps))
         sampled = np.searchsorted(time, trace.events.start_ns[rows], "right") - 1
         lowest = rows[(sampled >= 0) & (value[sampled] == speeds[0])]
-        known = of_step > 0
-        found[name] = {
+        has_time = of_step > 0
+        by_track[name] = {
             "speed": speeds.tolist(),
-            "ns": np.bincount(which, length, len(speeds)).astype(np.int64).tolist(),
-            "step": steps.step[known].tolist(),
-            "mean": (weighted[known] / of_step[known]).tolist(),
+            "ns": np.bincount(speed_of, length, len(speeds)).astype(np.int64).tolist(),
+            "step": steps.step[has_time].tolist(),
+            "mean": (weighted[has_time] / of_step[has_time]).tolist(),
             "longest": longest(trace, lowest),
         }
-    return {"steps": len(steps), "clocks": found} if found else None
+    return {"steps": len(steps), "clocks": by_track} if by_track else None
 
 
 def _pieces(busy: I64, spans: I64, time: I64, value: F64) -> tuple[I64, F64, I64]:
@@ -334,43 +352,43 @@ def _pieces(busy: I64, spans: I64, time: I64, value: F64) -> tuple[I64, F64, I64
     sample = np.searchsorted(time, begin, "right") - 1
     inside = np.searchsorted(busy[:, 0], begin, "right") - 1
     step = np.searchsorted(spans[:, 0], begin, "right") - 1
-    kept = (length > 0) & (sample >= 0) & (inside >= 0) & (step >= 0)
-    begin, length = begin[kept], length[kept]
-    sample, inside, step = sample[kept], inside[kept], step[kept]
-    kept = (begin < busy[inside, 1]) & (begin < spans[step, 1])
-    return length[kept], value[sample[kept]], step[kept]
+    is_known = (length > 0) & (sample >= 0) & (inside >= 0) & (step >= 0)
+    begin, length = begin[is_known], length[is_known]
+    sample, inside, step = sample[is_known], inside[is_known], step[is_known]
+    is_known = (begin < busy[inside, 1]) & (begin < spans[step, 1])
+    return length[is_known], value[sample[is_known]], step[is_known]
 
 
-def _slowed(known: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
+def _slowed(facts_by_rank: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
     """Against the highest frequency at which any rank computes for a hundredth of its time."""
     best: dict[str, float] = {}
-    for one in known.values():
-        for name, clock in one["clocks"].items():
+    for facts in facts_by_rank.values():
+        for name, clock in facts["clocks"].items():
             speed, ns = np.array(clock["speed"]), np.array(clock["ns"], np.int64)
             usual = speed[ns >= _SOME * ns.sum()]
             best[name] = max(best.get(name, 0.0), float(usual.max(initial=0.0)))
-    for rank, one in known.items():
-        for name, clock in one["clocks"].items():
-            most, ns = best[name], np.array(clock["ns"], np.int64)
-            if not most:
+    for rank, facts in facts_by_rank.items():
+        for name, clock in facts["clocks"].items():
+            best_speed, ns = best[name], np.array(clock["ns"], np.int64)
+            if not best_speed:
                 continue
-            speed = np.minimum(np.array(clock["speed"]), most)
-            ns_lost = float((ns * (1 - speed / most)).sum())
+            speed = np.minimum(np.array(clock["speed"]), best_speed)
+            ns_lost = float((ns * (1 - speed / best_speed)).sum())
             value = 100 * ns_lost / float(ns.sum())
             if value <= limits[""]:
                 continue
             figures = {
-                "best": most,
+                "best": best_speed,
                 "mean": float((ns * speed).sum() / ns.sum()),
                 "lowest": float(speed[0]),
                 "computing_ns": int(ns.sum()),
-                "ranks": len(known),
+                "ranks": len(facts_by_rank),
             }
-            slow = np.array(clock["mean"]) < (1 - limits[""] / 100) * most
+            slow = np.array(clock["mean"]) < (1 - limits[""] / 100) * best_speed
             numbers = np.array(clock["step"], np.int64)[slow].tolist()
             yield Case(
                 rank, value, figures, name, [n for n in numbers if n >= 0][:STEPS_KEPT],
-                slices(clock["longest"]), gone={COMPUTING: ns_lost / one["steps"]},
+                slices(clock["longest"]), gone={COMPUTING: ns_lost / facts["steps"]},
             )  # fmt: skip
 
 

@@ -93,10 +93,10 @@ def slow(summaries: Sequence[RankSummary], below: float = _SLOW) -> list[SlowLin
     Args:
         below: in place of 30 percent: the share of the usual bandwidth that is not reached.
     """
-    found = []
+    slow_links = []
     for links in _by_transport(summaries).values():
-        found += _outliers(links, below)
-    return sorted(found, key=lambda link: link.bandwidth / link.usual)
+        slow_links += _outliers(links, below)
+    return sorted(slow_links, key=lambda link: link.bandwidth / link.usual)
 
 
 def too_few(summaries: Sequence[RankSummary]) -> dict[str, int]:
@@ -110,17 +110,17 @@ _Links = dict[tuple[int, str, int, int, str], list[int]]
 
 
 def _by_transport(summaries: Sequence[RankSummary]) -> dict[str, _Links]:
-    found: dict[str, _Links] = {}
-    for one in summaries:
+    by_transport: dict[str, _Links] = {}
+    for summary in summaries:
         names = ("Group", "Source", "Destination", "Transport", "Bytes", "total")
-        columns = [one.links[name].tolist() for name in names] if one.links else []
+        columns = [summary.links[name].tolist() for name in names] if summary.links else []
         for group, source, target, transport, size, time in zip(*columns, strict=True):
             if source != target and size > 0 and time > 0:
-                alike = found.setdefault(transport, {})
-                both = alike.setdefault((one.rank, group, source, target, transport), [0, 0])
-                both[0] += size
-                both[1] += time
-    return dict(sorted(found.items()))
+                alike = by_transport.setdefault(transport, {})
+                sums = alike.setdefault((summary.rank, group, source, target, transport), [0, 0])
+                sums[0] += size
+                sums[1] += time
+    return dict(sorted(by_transport.items()))
 
 
 def _outliers(links: _Links, below: float) -> list[SlowLink]:
@@ -201,16 +201,18 @@ def slow_groups(replay: Replay, least_ns: float) -> list[SlowGroup]:
     """
     graph = replay.graph
     key_of, names, members = groups_of(replay)
-    found = []
+    costly = []
     for (kind, size), table, columns in _alike(replay, key_of, len(names)):
         chance = by_chance(over_others(np.log(np.maximum(table, 1))))
         usual = table - over_others(table)
-        for at, group in enumerate(columns):
-            seen = ~np.isnan(usual[:, at])
-            if not seen.any():
+        for column, group in enumerate(columns):
+            is_known = ~np.isnan(usual[:, column])
+            if not is_known.any():
                 continue
-            ratio = float(np.nanmedian(table[seen, at] / np.maximum(usual[seen, at], 1)))
-            if ratio < _TIMES or chance[at] > LEVEL:
+            ratio = float(
+                np.nanmedian(table[is_known, column] / np.maximum(usual[is_known, column], 1))
+            )
+            if ratio < _TIMES or chance[column] > LEVEL:
                 continue
             rows = np.flatnonzero((key_of == group) & _of_kind(replay, kind, size))
             lengths = replay.lengths.copy()
@@ -218,47 +220,48 @@ def slow_groups(replay: Replay, least_ns: float) -> list[SlowGroup]:
             gain = float((replay.base - replay.steps(lengths)).mean())
             if gain >= least_ns:
                 count = len(rows) / max(len(np.unique(graph.rank[rows])), 1)
-                each = float(replay.lengths[rows].sum()) / max(len(rows), 1)
+                mean_ns = float(replay.lengths[rows].sum()) / max(len(rows), 1)
                 bytes_ = {graph.kinds[k][2] for k in np.unique(graph.kind[rows]).tolist()}
-                found.append(
-                    SlowGroup(names[group], members[group], kind, bytes_.pop() if count and
-                              len(bytes_) == 1 else -1, each, each / ratio, len(columns) - 1, gain)
+                costly.append(
+                    SlowGroup(names[group], members[group], kind,
+                              bytes_.pop() if count and len(bytes_) == 1 else -1,
+                              mean_ns, mean_ns / ratio, len(columns) - 1, gain)
                 )  # fmt: skip
     best: dict[str, SlowGroup] = {}
-    for one in found:
-        known = best.get(one.key)
-        gain = one.gain_ns + (known.gain_ns if known else 0.0)
-        most = max((one, known or one), key=lambda group: group.gain_ns)
-        best[one.key] = replace(most, gain_ns=gain)
-    return sorted(best.values(), key=lambda one: (-one.gain_ns, one.key))
+    for group_of_kind in costly:
+        costliest = best.get(group_of_kind.key)
+        gain = group_of_kind.gain_ns + (costliest.gain_ns if costliest else 0.0)
+        larger = max((group_of_kind, costliest or group_of_kind), key=lambda group: group.gain_ns)
+        best[group_of_kind.key] = replace(larger, gain_ns=gain)
+    return sorted(best.values(), key=lambda slow_group: (-slow_group.gain_ns, slow_group.key))
 
 
 def groups_of(replay: Replay) -> tuple[I32, list[str], list[tuple[int, ...]]]:
     """Per operation of the graph, the number of its group (-1 of work), their keys, and which
     ranks are in each."""
     graph = replay.graph
-    found = np.full(len(graph), -1, np.int32)
+    group_numbers = np.full(len(graph), -1, np.int32)
     number: dict[str, int] = {}
     ranks: dict[int, list[int]] = {}
-    by_rank = {one.rank: one for one in replay.every}
+    by_rank = {summary.rank: summary for summary in replay.every}
     order = np.flatnonzero(graph.call >= 0)
     order = order[np.argsort(graph.rank[order], kind="stable")]
     borders = np.searchsorted(graph.rank[order], np.arange(len(graph.ranks) + 1)).tolist()
     for column, rank in enumerate(graph.ranks):
-        known = by_rank[rank].collectives
+        collectives = by_rank[rank].collectives
         rows = order[borders[column] : borders[column + 1]]
-        codes = [number.setdefault(group.key, len(number)) for group in known.groups]
+        codes = [number.setdefault(group.key, len(number)) for group in collectives.groups]
         for code in codes:
             ranks.setdefault(code, []).append(rank)
         if len(rows):
-            found[rows] = np.array(codes, np.int32)[known.group[graph.call[rows]]]
-    return found, list(number), [tuple(ranks[code]) for code in range(len(number))]
+            group_numbers[rows] = np.array(codes, np.int32)[collectives.group[graph.call[rows]]]
+    return group_numbers, list(number), [tuple(ranks[code]) for code in range(len(number))]
 
 
 def _of_kind(replay: Replay, kind: str, size: int) -> NDArray[np.bool_]:
     graph = replay.graph
-    wanted = [i for i, one in enumerate(graph.kinds) if one[:2] == (kind, size)]
-    return np.isin(graph.kind, wanted)
+    kinds = [i for i, kind_facts in enumerate(graph.kinds) if kind_facts[:2] == (kind, size)]
+    return np.isin(graph.kind, kinds)
 
 
 def _alike(
@@ -270,7 +273,7 @@ def _alike(
     steps = len(graph.steps)
     volume = np.array([max(size, 0) for _, _, size in graph.kinds], np.float64)
     met = np.repeat(graph.sizes > 1, graph.sizes)
-    for kind, size in dict.fromkeys(one[:2] for one in graph.kinds):
+    for kind, size in dict.fromkeys(kind_facts[:2] for kind_facts in graph.kinds):
         rows = np.flatnonzero(_of_kind(replay, kind, size) & (key_of >= 0))
         # of operations that met only: a transfer of one member alone holds its waits
         rows = rows[met[rows]]

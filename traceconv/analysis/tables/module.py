@@ -85,16 +85,16 @@ def _phase_facts(trace: Trace) -> Columns:
     start, length = events.start_ns[rows], events.dur_ns[rows]
     parts = [_phase("Step", events.dur_ns[steps], _of_steps(trace))]
     for name in _PHASE_ORDER[1:-1]:
-        mine = kind.among(name)
-        if mine.any():
-            alone = _outermost(start[mine], length[mine])
-            device_ns = ABSENT if ABSENT in spent else int(spent[mine].sum())
-            parts.append(_phase(name, length[mine][alone], device_ns))
+        is_phase = kind.among(name)
+        if is_phase.any():
+            alone = _outermost(start[is_phase], length[is_phase])
+            device_ns = ABSENT if ABSENT in spent else int(spent[is_phase].sum())
+            parts.append(_phase(name, length[is_phase][alone], device_ns))
     host_ns = [int(part["total"][0]) for part in parts]
     device = [int(part["Device Time(ns)"][0]) for part in parts]
     left_ns = ABSENT if ABSENT in device else max(2 * device[0] - sum(device), 0)
-    rest = np.array([max(2 * host_ns[0] - sum(host_ns), 0)])
-    parts.append(_phase("Others", rest, left_ns))
+    others = np.array([max(2 * host_ns[0] - sum(host_ns), 0)])
+    parts.append(_phase("Others", others, left_ns))
     return joined(parts)
 
 
@@ -112,7 +112,7 @@ def marked_phases(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp
     """Which of these host rows are phases of a step, ascending, and which phases: "Dataloader",
     "Forward", "Backward" or "Optimization"."""
     if trace.capture.reader == "paddle":
-        phase = paddle_types(trace, host).mapped(lambda one: _PADDLE_PHASES.get(one, one))
+        phase = paddle_types(trace, host).mapped(lambda kind: _PADDLE_PHASES.get(kind, kind))
     else:
         phase = names_of(trace, host).mapped(_phase_called)
     chosen = phase.among(*_PHASE_ORDER[1:-1])
@@ -137,24 +137,24 @@ def _phase(name: str, dur: NDArray[Any], device_ns: int) -> dict[str, NDArray[An
 def _phases(ranked: Ranked) -> Columns:
     """In the order of a step; ratios are of the steps; the rest has no count."""
     rows = timed(ranked, _PHASE)
-    place = np.array([_PHASE_ORDER.index(name) for name in rows["Phase"].tolist()])
-    rows = ordered(rows, -place)
+    position = np.array([_PHASE_ORDER.index(name) for name in rows["Phase"].tolist()])
+    rows = ordered(rows, -position)
     steps, rank = rows["Phase"] == "Step", rows[RANK]
     base = {
         key: dict(zip(rank[steps].tolist(), rows[key][steps].tolist(), strict=True))
         for key in ("Total Time(ns)", "Device Time(ns)")
     }
-    whole = {key: np.array([of[r] for r in rank.tolist()]) for key, of in base.items()}
-    left = rows["Phase"] == "Others"
+    step_ns = {key: np.array([by_rank[r] for r in rank.tolist()]) for key, by_rank in base.items()}
+    is_rest = rows["Phase"] == "Others"
     counted = ("Count", "Min Time(ns)", "Avg Time(ns)", "Max Time(ns)")
     return {
         **rows,
-        **{key: np.where(left, ABSENT, rows[key]) for key in counted},
-        "Ratio(%)": share(rows["Total Time(ns)"], whole["Total Time(ns)"]),
+        **{key: np.where(is_rest, ABSENT, rows[key]) for key in counted},
+        "Ratio(%)": share(rows["Total Time(ns)"], step_ns["Total Time(ns)"]),
         "Device Ratio(%)": np.where(
-            (rows["Device Time(ns)"] == ABSENT) | (whole["Device Time(ns)"] == ABSENT),
+            (rows["Device Time(ns)"] == ABSENT) | (step_ns["Device Time(ns)"] == ABSENT),
             np.nan,
-            share(rows["Device Time(ns)"], whole["Device Time(ns)"]),
+            share(rows["Device Time(ns)"], step_ns["Device Time(ns)"]),
         ),
     }
 

@@ -67,11 +67,11 @@ def launching(trace: Trace, rows: NDArray[np.intp]) -> I64:
 @once_each
 def _launching(trace: Trace) -> I64:
     nest, calls = operator_nest(trace), launches(trace)
-    at = nest.at(calls.thread, calls.time_ns)
-    found = np.full(len(trace.events), -1, np.int64)
-    held = at >= 0
-    found[calls.device[held]] = nest.rows[at[held]]
-    return found
+    callers = nest.at(calls.thread, calls.time_ns)
+    operator_rows = np.full(len(trace.events), -1, np.int64)
+    held = callers >= 0
+    operator_rows[calls.device[held]] = nest.rows[callers[held]]
+    return operator_rows
 
 
 def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[Texts, Texts]:
@@ -81,8 +81,8 @@ def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[Texts, Texts]:
         return columns["OP Type"], columns["Core Type"]
     launched = names_of(trace, launching(trace, rows))
     if mentioned(trace, KNOWN_BY):
-        operator, known = fields(trace, rows, "operator", KNOWN_BY)
-        launched = operator.kept(known.known).filled(launched)
+        operator, known_by = fields(trace, rows, "operator", KNOWN_BY)
+        launched = operator.kept(known_by.known).filled(launched)
     loose = np.flatnonzero(~launched.known)
     (category,) = fields(trace, rows[loose], "hlo_category")
     code = launched.code + len(category.values)
@@ -122,7 +122,7 @@ def _device_ops(trace: Trace) -> Columns:
         return NOTHING
     core = _typed(trace, rows)[1]
     groups = Groups.of(trace.events.name[rows], core.numbers())
-    facts = _named_ops(trace, rows, groups, core)
+    facts = _facts_by_name(trace, rows, groups, core)
     return {**facts, "Self Time(ns)": facts["total"], "Device Time(ns)": facts["total"]}
 
 
@@ -132,13 +132,13 @@ def _host_ops(trace: Trace) -> Columns:
         return NOTHING
     groups = Groups.of(trace.events.name[nest.rows])
     return {
-        **_named_ops(trace, nest.rows, groups, Texts.same(HOST, len(nest.rows))),
+        **_facts_by_name(trace, nest.rows, groups, Texts.same(HOST, len(nest.rows))),
         "Self Time(ns)": groups.total(nest.self_ns()),
         "Device Time(ns)": groups.known_total(launched_within(trace, nest)),
     }
 
 
-def _named_ops(
+def _facts_by_name(
     trace: Trace, rows: NDArray[np.intp], groups: Groups, core: Texts
 ) -> dict[str, NDArray[Any]]:
     names = trace.events.name[rows[groups.first]].tolist()
@@ -158,24 +158,26 @@ def _shape_facts(trace: Trace) -> Columns:
         shapes = operator_columns(trace, rows)["Input Shapes"]
         kinds = _typed(trace, rows)[0]
     elif not mentioned(trace, *SHAPES):
-        return _told_shapes(trace)
+        return _dynamic_shapes(trace)
     else:
         rows = operators(trace)
-        dims, other = fields(trace, rows, *SHAPES)
-        shapes, kinds = dims.filled(other), names_of(trace, rows)
-    known = shapes.known
-    if not known.any():
-        return _told_shapes(trace)
-    rows = rows[known]
+        dims, shapes_alone = fields(trace, rows, *SHAPES)
+        shapes, kinds = dims.filled(shapes_alone), names_of(trace, rows)
+    has_shape = shapes.known
+    if not has_shape.any():
+        return _dynamic_shapes(trace)
+    rows = rows[has_shape]
     step = trace.events.step[rows].astype(np.int64)
     if (step < 0).any():
         spans = np.stack((trace.steps.start_ns, trace.steps.end_ns), axis=1)
-        at = holding(spans, trace.events.start_ns[rows])
-        around = np.append(trace.steps.step, -1).astype(np.int64)[at]  # the last one: no step
+        step_rows = holding(spans, trace.events.start_ns[rows])
+        around = np.append(trace.steps.step, -1).astype(np.int64)[
+            step_rows
+        ]  # the last one: no step
         step = np.where(step < 0, around, step)
     step = np.where(step < 0, ABSENT, step)
     dense = np.unique(step, return_inverse=True)[1]
-    kinds, shapes = kinds[known], shapes[known]
+    kinds, shapes = kinds[has_shape], shapes[has_shape]
     groups = Groups.of(dense, kinds.numbers(), shapes.numbers())
     first = groups.first
     return {
@@ -185,7 +187,7 @@ def _shape_facts(trace: Trace) -> Columns:
     }  # fmt: skip
 
 
-def _told_shapes(trace: Trace) -> Columns:
+def _dynamic_shapes(trace: Trace) -> Columns:
     """What MindSpore wrote of operators with dynamic shapes."""
     side_table = trace.side_tables.get("dynamic_shape_info")
     if side_table is None or not len(side_table):

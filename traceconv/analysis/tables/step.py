@@ -93,12 +93,14 @@ def step_trace_time(
         _launch_windows(trace) if torch else np.stack((steps.start_ns, steps.end_ns + 1), axis=1)
     )
     once = torch and trace.hints.vendor == "ascend"  # elsewhere windows do not overlap
-    own = np.ones(len(trace.events), bool)
+    counted = np.ones(len(trace.events), bool)
     if device is not None:
-        own = of_device(trace, device)[trace.events.track]
-    classes = {op: _Begun.of(trace, own & (trace.events.op == op), spans, once) for op in _COUNTED}
+        counted = of_device(trace, device)[trace.events.track]
+    classes = {
+        op: _Begun.of(trace, counted & (trace.events.op == op), spans, once) for op in _COUNTED
+    }
     sums = {op: begun.sums() for op, begun in classes.items()}
-    rows = own & trace.rows_of(Layer.COMM)
+    rows = counted & trace.rows_of(Layer.COMM)
     if torch:
         rows &= trace.events.op == OpClass.COMM
     transferring = rows_named(trace, _TORCH_RECEIVES if torch else _MINDSPORE_TRANSFERS)
@@ -106,14 +108,14 @@ def step_trace_time(
     exposed, communication = sums[OpClass.NOT_OVERLAPPED], sums[OpClass.COMMUNICATION]
     bubble = transfers.sums()
     if torch:
-        every = (*classes.values(), transfers)
-        first = np.minimum.reduce([begun.first() for begun in every])
-        last = np.maximum.reduce([begun.last() for begun in every])
+        parts = (*classes.values(), transfers)
+        first = np.minimum.reduce([begun.first() for begun in parts])
+        end = np.maximum.reduce([begun.last() for begun in parts])
         exclude = np.maximum(exposed - bubble, 0)
     else:
         comm = _Begun.of(trace, rows, spans, once=False)
-        first, last = comm.first(), comm.end_of_latest()
-        sums[OpClass.FREE] = _free_within(trace, steps, own)
+        first, end = comm.first(), comm.end_of_latest()
+        sums[OpClass.FREE] = _free_within(trace, steps, counted)
         exclude = exposed - bubble
     return {
         "graph": steps.graph.astype(np.int64),
@@ -123,7 +125,7 @@ def step_trace_time(
         "overlapped_ns": communication - exposed,
         "communication_ns": communication,
         "free_ns": sums[OpClass.FREE],
-        "stage_ns": np.where(last > _NEVER, last - first - bubble, 0),
+        "stage_ns": np.where(end > _NEVER, end - first - bubble, 0),
         "bubble_ns": bubble,
         "exclude_receive_ns": exclude,
         "preparing_ns": _preparing(trace, classes),
@@ -159,17 +161,19 @@ class _Begun(msgspec.Struct, frozen=True):
         start, end = trace.events.start_ns[rows], trace.events.ends(rows)
         low = np.searchsorted(start, spans[:, 0])
         high = np.maximum(np.searchsorted(start, spans[:, 1]), low)
-        taken = np.zeros(len(rows), bool)
-        found = []
+        is_counted = np.zeros(len(rows), bool)
+        rows_by_step = []
         for first, last in zip(low.tolist(), high.tolist(), strict=True):
-            mine = np.arange(first, last)
+            begun = np.arange(first, last)
             if once:
-                mine = mine[~taken[first:last]]
-                taken[first:last] = True
-            found.append(mine)
-        step = np.repeat(np.arange(len(found)), [len(mine) for mine in found])
-        at = np.concatenate(found) if found else np.zeros(0, np.intp)
-        return cls(step, start[at], end[at], len(found))
+                begun = begun[~is_counted[first:last]]
+                is_counted[first:last] = True
+            rows_by_step.append(begun)
+        step = np.repeat(
+            np.arange(len(rows_by_step)), [len(step_rows) for step_rows in rows_by_step]
+        )
+        order = np.concatenate(rows_by_step) if rows_by_step else np.zeros(0, np.intp)
+        return cls(step, start[order], end[order], len(rows_by_step))
 
     def sums(self) -> I64:
         """Durations per step."""
@@ -179,24 +183,24 @@ class _Begun(msgspec.Struct, frozen=True):
 
     def first(self) -> I64:
         """The earliest start per step."""
-        found = np.full(self.steps, _EVER, np.int64)
-        np.minimum.at(found, self.step, self.start_ns)
-        return found
+        earliest = np.full(self.steps, _EVER, np.int64)
+        np.minimum.at(earliest, self.step, self.start_ns)
+        return earliest
 
     def last(self) -> I64:
         """The latest end per step."""
-        found = np.full(self.steps, _NEVER, np.int64)
-        np.maximum.at(found, self.step, self.end_ns)
-        return found
+        latest = np.full(self.steps, _NEVER, np.int64)
+        np.maximum.at(latest, self.step, self.end_ns)
+        return latest
 
     def end_of_latest(self) -> I64:
         """The end of the row that begins last in each step; of several, that of the first."""
         latest = np.full(self.steps, _NEVER, np.int64)
         np.maximum.at(latest, self.step, self.start_ns)
         rows = np.flatnonzero(self.start_ns == latest[self.step])[::-1]  # the first is written last
-        found = np.full(self.steps, _NEVER, np.int64)
-        found[self.step[rows]] = self.end_ns[rows]
-        return found
+        ends = np.full(self.steps, _NEVER, np.int64)
+        ends[self.step[rows]] = self.end_ns[rows]
+        return ends
 
 
 def _launch_windows(trace: Trace) -> I64:
@@ -238,9 +242,9 @@ def _marked(steps: StepTable) -> NDArray[np.bool_]:
     return marked
 
 
-def _free_within(trace: Trace, steps: StepTable, own: NDArray[np.bool_]) -> I64:
+def _free_within(trace: Trace, steps: StepTable, counted: NDArray[np.bool_]) -> I64:
     """Idle time clipped to each step, summed over devices; slices of a lane are disjoint."""
-    free = trace.events.take(own & (trace.events.op == OpClass.FREE))
+    free = trace.events.take(counted & (trace.events.op == OpClass.FREE))
     within = np.zeros(len(steps), np.int64)
     for track in np.unique(free.track).tolist():
         lane = free.take(free.track == track)
@@ -253,10 +257,10 @@ def _preparing(trace: Trace, classes: Mapping[OpClass, _Begun]) -> I64:
     """From the start of each step to its first work; ABSENT where the host was not recorded."""
     steps = trace.steps
     work = (classes[op].first() for op in (OpClass.COMPUTING, OpClass.COMMUNICATION))
-    first = np.minimum.reduce(list(work))
-    known = _marked(steps) & (first < _EVER)
-    known &= bool(trace.rows_of(Layer.HOST, Layer.RUNTIME).any())
-    return np.where(known, first - steps.start_ns, ABSENT)
+    begun = np.minimum.reduce(list(work))
+    is_known = _marked(steps) & (begun < _EVER)
+    is_known &= bool(trace.rows_of(Layer.HOST, Layer.RUNTIME).any())
+    return np.where(is_known, begun - steps.start_ns, ABSENT)
 
 
 _PHASES = {"fp_bp": OpClass.FP_BP, "tail": OpClass.TAIL}
@@ -274,33 +278,33 @@ def _columns(steps: StepTable, *names: str) -> dict[str, NDArray[Any]]:
 def _step_facts(trace: Trace) -> Columns:
     steps = trace.steps
     if not len(steps) or trace.hints.partial_device:
-        return _stated_lengths(_stated(trace))
+        return _table_lengths(_table_steps(trace))
     facts = _columns(steps, "start_ns", "dur_ns", "device_start_ns", "device_dur_ns")
     for name in ("device_start_ns", "device_dur_ns"):
         facts[name][steps.covered != Covered.TIMELINE] = ABSENT
     phases = {name: _phase(trace, op) for name, op in _PHASES.items()}
     rows = {**facts, **phases, "interval": _data_bound(trace)}
-    return with_steps_beside(trace, rows, _stated_lengths(stated_steps(trace)))
+    return with_steps_beside(trace, rows, _table_lengths(stated_steps(trace)))
 
 
-def _stated_lengths(stated: Columns) -> Columns:
+def _table_lengths(stated: Columns) -> Columns:
     """Device time of the steps in a table; their starts are not in it."""
     if not stated:
         return NOTHING
     nothing = np.full(len(stated["step"]), ABSENT, np.int64)
-    named = {key: stated[key] for key in (RANK, "graph", "step", "window") if key in stated}
+    keys = {key: stated[key] for key in (RANK, "graph", "step", "window") if key in stated}
     return {
-        **named, "start_ns": nothing, "dur_ns": nothing, "device_start_ns": nothing,
+        **keys, "start_ns": nothing, "dur_ns": nothing, "device_start_ns": nothing,
         "device_dur_ns": device_time(stated), **dict.fromkeys((*_PHASES, "interval"), nothing),
     }  # fmt: skip
 
 
 def _phase(trace: Trace, op: OpClass) -> I64:
     """Length of one part of each step; ABSENT if the source does not record it."""
-    rows, at = _parts_of_steps(trace, op)
+    rows, step_rows = _parts_of_steps(trace, op)
     sums = np.zeros(len(trace.steps), np.int64)
-    np.add.at(sums, at, trace.events.dur_ns[rows])
-    return np.where(np.bincount(at, minlength=len(sums)) > 0, sums, ABSENT)
+    np.add.at(sums, step_rows, trace.events.dur_ns[rows])
+    return np.where(np.bincount(step_rows, minlength=len(sums)) > 0, sums, ABSENT)
 
 
 def _parts_of_steps(trace: Trace, op: OpClass) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -311,13 +315,15 @@ def _parts_of_steps(trace: Trace, op: OpClass) -> tuple[NDArray[np.intp], NDArra
     events, steps = trace.events, trace.steps
     rows = np.flatnonzero(events.op == op)
     time = events.end_ns if op == OpClass.INTERVAL else events.start_ns
-    at = np.full(len(rows), -1, np.intp)
+    step_rows = np.full(len(rows), -1, np.intp)
     for graph in np.unique(steps.graph).tolist():
-        own = np.flatnonzero(steps.graph == graph)
-        mine = np.flatnonzero(events.graph[rows] == graph)
-        found = occurrence(steps.take(own), events.step[rows[mine]], time[rows[mine]])
-        at[mine] = np.where(found < 0, -1, own[found])
-    return rows[at >= 0], at[at >= 0]
+        graph_steps = np.flatnonzero(steps.graph == graph)
+        graph_rows = np.flatnonzero(events.graph[rows] == graph)
+        step_of = occurrence(
+            steps.take(graph_steps), events.step[rows[graph_rows]], time[rows[graph_rows]]
+        )
+        step_rows[graph_rows] = np.where(step_of < 0, -1, graph_steps[step_of])
+    return rows[step_rows >= 0], step_rows[step_rows >= 0]
 
 
 def _data_bound(trace: Trace) -> I64:
@@ -333,13 +339,13 @@ def _data_bound(trace: Trace) -> I64:
 
 def _forward(trace: Trace) -> I64:
     """The start of the forward pass of each step; ABSENT if the source does not record it."""
-    rows, at = _parts_of_steps(trace, OpClass.FP_BP)
-    found = np.full(len(trace.steps), ABSENT, np.int64)
-    found[at[::-1]] = trace.events.start_ns[rows[::-1]]  # of several the first
-    return found
+    rows, step_rows = _parts_of_steps(trace, OpClass.FP_BP)
+    starts = np.full(len(trace.steps), ABSENT, np.int64)
+    starts[step_rows[::-1]] = trace.events.start_ns[rows[::-1]]  # of several the first
+    return starts
 
 
-def _named(rows: Columns, names: dict[str, str]) -> dict[str, NDArray[Any]]:
+def _with_headings(rows: Columns, names: dict[str, str]) -> dict[str, NDArray[Any]]:
     graph = np.where(rows["graph"] < 0, ABSENT, rows["graph"])
     return {RANK: rows[RANK], "Graph": graph, **{n: rows[key] for n, key in names.items()}}
 
@@ -351,18 +357,18 @@ def _steps(ranked: Ranked) -> Columns:
         "Iteration Refresh(ns)": "tail", "Data Aug Bound(ns)": "interval", "Window": "window",
         "Device Start Time(ns)": "device_start_ns",
     }  # fmt: skip
-    return _named(stacked(ranked), names)
+    return _with_headings(stacked(ranked), names)
 
 
 def _summary_facts(trace: Trace) -> Columns:
     if not len(trace.steps) or trace.hints.partial_device:
-        return _stated_summary(_stated_lengths(_stated(trace)))
+        return _table_summary(_table_lengths(_table_steps(trace)))
     steps = _columns(trace.steps, "dur_ns")
     groups = Groups.of(steps["graph"])
     return {"graph": steps["graph"][groups.first], **groups.measured(steps["dur_ns"])}
 
 
-def _stated_summary(steps: Columns) -> Columns:
+def _table_summary(steps: Columns) -> Columns:
     """Spread of the device times, as a table of steps has no others."""
     steps = {name: column[steps["device_dur_ns"] != ABSENT] for name, column in steps.items()}
     if not len(steps.get("step", ())):
@@ -386,7 +392,7 @@ def _summary(ranked: Ranked) -> Columns:
     usual = mean(rows["total"], rows["count"])
     spread = np.sqrt(rows["m2"] / np.maximum(rows["count"], 1))
     return {
-        **_named(rows, {}),
+        **_with_headings(rows, {}),
         "Count": rows["count"],
         "Mean(ns)": usual,
         "Standard Deviation(ns)": np.floor(spread + 0.5).astype(np.int64),
@@ -403,18 +409,18 @@ _LEGENDS = StepTable.FIGURES
 
 def _overlap_facts(trace: Trace) -> Columns:
     """Per step, and for the whole rank (step ABSENT) where the sums are known."""
-    if only_stated(trace) and (stated := stated_overlap(trace)):
-        return stated
+    if only_stated(trace) and (from_table := stated_overlap(trace)):
+        return from_table
     steps = trace.steps
     rows = _columns(steps, *StepTable.LENGTHS)
     sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
     if (overlap := whole_rank(trace)) is not None:
         sums = overlap.sums_ns._replace(free=overlap.idle_ns)
-        whole = [-1, ABSENT, ABSENT, *sums, _input_wait(steps), ABSENT]
-        rows = {k: np.append(c, w) for (k, c), w in zip(rows.items(), whole, strict=True)}
+        rank_row = [-1, ABSENT, ABSENT, *sums, _input_wait(steps), ABSENT]
+        rows = {k: np.append(c, w) for (k, c), w in zip(rows.items(), rank_row, strict=True)}
         sources.append(_SOURCES[Covered.TIMELINE])
-    known = (rows["known_ns"] != ABSENT).any()
-    if not known:
+    is_known = (rows["known_ns"] != ABSENT).any()
+    if not is_known:
         return NOTHING
     return with_steps_beside(trace, {**rows, "source": texts(sources)}, stated_overlap(trace))
 
@@ -433,19 +439,19 @@ _SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE:
 def _overlap(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
     if len(ranked) > 1:
-        known = {name: column[rows["known_ns"] != ABSENT] for name, column in rows.items()}
-        groups = Groups.of(known["graph"], _dense(known["step"]), known["window"])
-        job = {name: _mean_known(groups, known[name]) for name in StepTable.LENGTHS}
-        job |= {key: known[key][groups.first] for key in ("graph", "step", "window")}
+        known_rows = {name: column[rows["known_ns"] != ABSENT] for name, column in rows.items()}
+        groups = Groups.of(known_rows["graph"], _dense(known_rows["step"]), known_rows["window"])
+        job = {name: _mean_present(groups, known_rows[name]) for name in StepTable.LENGTHS}
+        job |= {key: known_rows[key][groups.first] for key in ("graph", "step", "window")}
         job[RANK] = np.full(len(groups), ABSENT, np.int64)
         job["source"] = texts(["" for _ in range(len(groups))])
         rows = below(rows, job)
     total, comm, alone, free, copies, copies_alone, unclassified, known_ns = (
         rows[key] for key in _LEGENDS
     )
-    there = (unclassified > 0).any()
+    has_unclassified = (unclassified > 0).any()
     return {
-        **_named(rows, {"Step": "step"}),
+        **_with_headings(rows, {"Step": "step"}),
         "Total Compute(ns)": total,
         "Pure Compute(ns)": _less(total, _less(comm, alone)),
         "Communication Overlapped(ns)": _less(comm, alone),
@@ -462,8 +468,8 @@ def _overlap(ranked: Ranked) -> Columns:
         "Source": rows["source"],
         "Input Wait(ns)": rows["input_wait_ns"],
         "Input Wait(%)": share(rows["input_wait_ns"], known_ns),
-        **({"Unclassified(ns)": unclassified} if there else {}),
-        **({"Unclassified(%)": share(unclassified, known_ns)} if there else {}),
+        **({"Unclassified(ns)": unclassified} if has_unclassified else {}),
+        **({"Unclassified(%)": share(unclassified, known_ns)} if has_unclassified else {}),
     }
 
 
@@ -472,17 +478,17 @@ def _less(whole: I64, part: I64) -> I64:
     return np.where((whole == ABSENT) | (part == ABSENT), ABSENT, whole - part)
 
 
-def _mean_known(groups: Groups, value: I64) -> I64:
+def _mean_present(groups: Groups, value: I64) -> I64:
     """Mean of each group, of the values that are not ABSENT."""
-    there = value != ABSENT
-    count = groups.total(there.astype(np.int64))
-    return np.where(count > 0, mean(groups.total(np.where(there, value, 0)), count), ABSENT)
+    present = value != ABSENT
+    count = groups.total(present.astype(np.int64))
+    return np.where(count > 0, mean(groups.total(np.where(present, value, 0)), count), ABSENT)
 
 
 def _dense(column: NDArray[Any]) -> NDArray[Any]:
     """Numbers in the order of the steps; rows without a step are last."""
-    last = np.where(column == ABSENT, np.iinfo(np.int64).max, column)
-    return np.unique(last, return_inverse=True)[1]
+    none_last = np.where(column == ABSENT, np.iinfo(np.int64).max, column)
+    return np.unique(none_last, return_inverse=True)[1]
 
 
 # -- the vendor's own columns -------------------------------------------------------------
@@ -492,20 +498,23 @@ _VENDOR = {column.key: VENDOR_NAMES[column.name] for column in _VENDOR_COLUMNS}
 
 
 def _vendor_facts(trace: Trace) -> Columns:
-    if stated := _stated(trace):
-        return stated
+    if from_table := _table_steps(trace):
+        return from_table
     steps = trace.steps
     alone = not (steps.known_ns != UNKNOWN).any()
     if alone and not _only_communication(trace):
         return NOTHING
     lanes = np.unique(trace.events.track[trace.rows_of(Layer.OVERLAP)]).tolist()
-    found = devices([trace.tracks[track] for track in lanes])
-    if len(found) > 1:
-        every = [_of_device(trace, alone, one.number, one) for one in found]
+    found_devices = devices([trace.tracks[track] for track in lanes])
+    if len(found_devices) > 1:
+        parts = [
+            _of_device(trace, alone, found_device.number, found_device)
+            for found_device in found_devices
+        ]
     else:
-        number = found[0].number if found else trace.capture.device
-        every = [_of_device(trace, alone, number, None)]
-    return with_steps_beside(trace, joined(every), stated_steps(trace))
+        number = found_devices[0].number if found_devices else trace.capture.device
+        parts = [_of_device(trace, alone, number, None)]
+    return with_steps_beside(trace, joined(parts), stated_steps(trace))
 
 
 def _of_device(trace: Trace, alone: bool, number: int, only: Device | None) -> Columns:
@@ -517,14 +526,14 @@ def _of_device(trace: Trace, alone: bool, number: int, only: Device | None) -> C
         columns[name][steps.covered != Covered.TIMELINE] = ABSENT
     if alone:
         columns["communication_ns"] = computed["communication_ns"]
-    own = np.flatnonzero(steps.covered == Covered.VENDOR_TABLE)
-    if len(own):
+    from_table = np.flatnonzero(steps.covered == Covered.VENDOR_TABLE)
+    if len(from_table):
         table = trace.side_tables[STEP_TABLE]
         step = numbers(table, "Step")
         order = np.argsort(step, kind="stable")
-        at = order[np.searchsorted(step, steps.step[own], sorter=order)]
+        table_rows = order[np.searchsorted(step, steps.step[from_table], sorter=order)]
         for heading, name in _VENDOR.items():
-            columns[name][own] = numbers(table, heading)[at]
+            columns[name][from_table] = numbers(table, heading)[table_rows]
     _compare(trace, columns, number)
     return {
         **columns,
@@ -546,18 +555,18 @@ def _compare(trace: Trace, columns: Columns, device: int) -> None:
     stated = stated_steps(trace)
     if not stated:
         return
-    mine = stated["device"] == device
-    mine = mine if mine.any() else stated["device"] == ABSENT
+    is_device = stated["device"] == device
+    is_device = is_device if is_device.any() else stated["device"] == ABSENT
     for row in np.flatnonzero(trace.steps.covered == Covered.TIMELINE).tolist():
         step = columns["step"][row]
-        at = np.flatnonzero(mine & (stated["step"] == step))
-        for heading, name in VENDOR_NAMES.items() if len(at) == 1 else ():
-            ours, theirs = int(columns[name][row]), int(stated[name][at[0]])
-            room = max(_TOLERANCE_NS, int(_TOLERANCE * abs(theirs)))
-            if ABSENT not in (ours, theirs) and abs(ours - theirs) > room:
-                which = f"step {step}: " if step != ABSENT else ""
-                both = f"{heading} {us_text(ours)} µs, {us_text(theirs)} µs in {table.name}"
-                trace.issues.add("figures-differ", table.file, which + both)
+        table_rows = np.flatnonzero(is_device & (stated["step"] == step))
+        for heading, name in VENDOR_NAMES.items() if len(table_rows) == 1 else ():
+            computed, written = int(columns[name][row]), int(stated[name][table_rows[0]])
+            room = max(_TOLERANCE_NS, int(_TOLERANCE * abs(written)))
+            if ABSENT not in (computed, written) and abs(computed - written) > room:
+                step_text = f"step {step}: " if step != ABSENT else ""
+                figures = f"{heading} {us_text(computed)} µs, {us_text(written)} µs in {table.name}"
+                trace.issues.add("figures-differ", table.file, step_text + figures)
 
 
 def _only_communication(trace: Trace) -> bool:
@@ -567,7 +576,7 @@ def _only_communication(trace: Trace) -> bool:
     return bool(communicates and not computes) and not trace.hints.partial_device
 
 
-def _stated(trace: Trace) -> Columns:
+def _table_steps(trace: Trace) -> Columns:
     """The profiler's table, if nothing else is known of the work of the steps."""
     return stated_steps(trace) if only_stated(trace) else NOTHING
 
@@ -587,8 +596,8 @@ def _vendor(ranked: Ranked) -> Columns:
         job[RANK] = job["device"] = np.full(len(groups), ABSENT, np.int64)
         job["source"] = texts([""] * len(groups))
         rows = below(rows, job)
-    more = {"Window": "window", "Device": "device", "Source": "source"}
-    return _named(rows, {"Step": "step", **_VENDOR, **more})
+    other_names = {"Window": "window", "Device": "device", "Source": "source"}
+    return _with_headings(rows, {"Step": "step", **_VENDOR, **other_names})
 
 
 TABLES: Sequence[Table] = (

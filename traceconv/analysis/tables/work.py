@@ -76,10 +76,10 @@ class Call(NamedTuple):
         Raises:
             ValueError: it is a list of tensors, or has no size.
         """
-        found = self.dims[index]
-        if not all(type(size) is int and size >= 0 for size in found):
-            raise ValueError(found)
-        return tuple(found)
+        sizes = self.dims[index]
+        if not all(type(size) is int and size >= 0 for size in sizes):
+            raise ValueError(sizes)
+        return tuple(sizes)
 
     def bits(self, index: int) -> int:
         """Bits of an element of an input; 0 if unknown."""
@@ -91,8 +91,8 @@ class Call(NamedTuple):
 
     def tensors(self, least: int, most: int = 99) -> list[tuple[int, Shape]]:
         """Index and shape of the inputs that have ``least`` to ``most`` dimensions."""
-        found = ((i, dims) for i, dims in enumerate(self.dims) if isinstance(dims, list))
-        return [(i, tuple(dims)) for i, dims in found if least <= len(dims) <= most
+        shapes = ((i, dims) for i, dims in enumerate(self.dims) if isinstance(dims, list))
+        return [(i, tuple(dims)) for i, dims in shapes if least <= len(dims) <= most
                 and all(type(size) is int and size >= 0 for size in dims)]  # fmt: skip
 
     def whole(self, index: int) -> int:
@@ -137,7 +137,7 @@ def _product(call: Call, left: int, right: int, bias: int = -1, pairs: bool = Fa
     Args:
         pairs: bytes are pairs of FP4.
     """
-    one, other = call.shape(left), call.shape(right)
+    left_shape, right_shape = call.shape(left), call.shape(right)
     kinds = [call.type(i) for i in (left, right)]
     pairs = _PAIRS in kinds or (pairs and all(kind in _BYTES for kind in kinds))
     alike = len({("Float8" in kind, _bits(kind)) for kind in kinds}) == 1
@@ -145,15 +145,15 @@ def _product(call: Call, left: int, right: int, bias: int = -1, pairs: bool = Fa
     if any(kind in _PACKED for kind in kinds) and not pairs:
         if not all(kind in _INTEGERS for kind in kinds):
             return _of_packed(call, left, right)
-    elif len(one) < 2 or len(other) < 2:
-        raise ValueError(one, other)
-    transposed = one[-1] != other[-2]
-    if transposed and one[-1] != other[-1]:
-        raise ValueError(one, other)
-    inner, columns = one[-1], other[-2] if transposed else other[-1]
+    elif len(left_shape) < 2 or len(right_shape) < 2:
+        raise ValueError(left_shape, right_shape)
+    transposed = left_shape[-1] != right_shape[-2]
+    if transposed and left_shape[-1] != right_shape[-1]:
+        raise ValueError(left_shape, right_shape)
+    inner, columns = left_shape[-1], right_shape[-2] if transposed else right_shape[-1]
     inner *= 2 if pairs else 1
-    n, added = math.prod(one[:-1]) * columns, 0
-    parts = [(math.prod(one), call.bits(left)), (math.prod(other), call.bits(right)),
+    n, added = math.prod(left_shape[:-1]) * columns, 0
+    parts = [(math.prod(left_shape), call.bits(left)), (math.prod(right_shape), call.bits(right)),
              (n, call.bits(left) if call.bits(left) > 8 else 16)]  # fmt: skip
     if bias >= 0 and (shape := call.shape(bias)):
         added = n
@@ -168,9 +168,9 @@ def _of_packed(call: Call, left: int, right: int) -> Work:
     the number of scales, or of rows of bytes that hold two numbers each: whichever explains the
     size of the weights.
     """
-    one, weights = call.shape(left), call.shape(right)
-    rows, inner = math.prod(one[:-1]), one[-1]
-    stated = (call.whole(i + 1) for i in range(len(call.inputs))
+    left_shape, weights = call.shape(left), call.shape(right)
+    rows, inner = math.prod(left_shape[:-1]), left_shape[-1]
+    stated_columns = (call.whole(i + 1) for i in range(len(call.inputs))
               if (call.whole(i), call.whole(i + 2)) == (rows, inner))  # fmt: skip
     scales = (
         shape[1]
@@ -179,52 +179,58 @@ def _of_packed(call: Call, left: int, right: int) -> Work:
     )
     halves = [weights[0]] if call.type(right) in _BYTES and 2 * weights[-1] == inner else []
     held = math.prod(weights) * call.bits(right)
-    for columns in (*stated, *scales, *halves):
+    for columns in (*stated_columns, *scales, *halves):
         if columns > 0 and any(held == inner * columns * bits for bits in _PACKED_BITS):
             moved = _moved((rows * inner, call.bits(left)), (held // 8, 8), (rows * columns, 16))
             return Work(GEMM, 2 * rows * columns * inner, moved, call.bits(left))
     return Work(GEMM, bits=call.bits(left))
 
 
-def _is_product(result: Shape, one: Shape, other: Shape) -> bool:
+def _is_product(result: Shape, left: Shape, right: Shape) -> bool:
     """Whether a matrix has the shape of the product of two, the second maybe transposed."""
-    sizes = one[-1], result[-1]
-    return result[:-1] == one[:-1] and other[-2:] in (sizes, sizes[::-1])
+    sizes = left[-1], result[-1]
+    return result[:-1] == left[:-1] and right[-2:] in (sizes, sizes[::-1])
 
 
 def _of_library(call: Call, pairs: bool = False) -> Work:
     """The product of the first two inputs that are matrices, or of two behind their result."""
-    found = call.tensors(2)
-    (left, one), (right, other) = found[:2]
-    if len(found) > 2 and _is_product(one, other, found[2][1]):
-        left, right = right, found[2][0]
+    tensors = call.tensors(2)
+    (left, left_shape), (right, right_shape) = tensors[:2]
+    if len(tensors) > 2 and _is_product(left_shape, right_shape, tensors[2][1]):
+        left, right = right, tensors[2][0]
     return _product(call, left, right, pairs=pairs)
 
 
 def _of_template(call: Call) -> Work:
     """The product in a kernel of Inductor: two matrices somewhere before their result."""
-    found = call.tensors(2, 3)
-    for (left, one), (right, other), (_, result) in zip(found, found[1:], found[2:], strict=False):
-        if _is_product(result, one, other):
+    tensors = call.tensors(2, 3)
+    for (left, left_shape), (right, right_shape), (_, result) in zip(
+        tensors, tensors[1:], tensors[2:], strict=False
+    ):
+        if _is_product(result, left_shape, right_shape):
             return _product(call, left, right)
     raise ValueError(call.dims)
 
 
 def _grouped(call: Call, pairs: bool = False) -> Work:
     """Rows of the first input, sorted by group, each with the matrix of its group."""
-    found = call.tensors(2)
-    if found[1][1] == found[0][1] or (len(found) > 2 and len(found[1][1]) == 2 < len(found[2][1])):
-        found = found[1:]  # behind their result
-    (left, one), (right, other) = found[:2]
-    if len(one) != 2 or len(other) != 3:
+    tensors = call.tensors(2)
+    if tensors[1][1] == tensors[0][1] or (
+        len(tensors) > 2 and len(tensors[1][1]) == 2 < len(tensors[2][1])
+    ):
+        tensors = tensors[1:]  # behind their result
+    (left, left_shape), (right, right_shape) = tensors[:2]
+    if len(left_shape) != 2 or len(right_shape) != 3:
         return _product(call, left, right, pairs=pairs)
-    if one[1] not in other[1:]:
-        raise ValueError(one, other)
-    columns = other[2] if one[1] == other[1] else other[1]
+    if left_shape[1] not in right_shape[1:]:
+        raise ValueError(left_shape, right_shape)
+    columns = right_shape[2] if left_shape[1] == right_shape[1] else right_shape[1]
     pairs = _PAIRS in call.types or (pairs and call.type(left) in _BYTES)
-    n, bits = one[0] * columns, call.bits(left)
-    moved = _moved((math.prod(one), bits), (math.prod(other), call.bits(right)), (n, 16))
-    return Work(GEMM, 2 * n * one[1] * (2 if pairs else 1), moved, 4 if pairs else bits)
+    n, bits = left_shape[0] * columns, call.bits(left)
+    moved = _moved(
+        (math.prod(left_shape), bits), (math.prod(right_shape), call.bits(right)), (n, 16)
+    )
+    return Work(GEMM, 2 * n * left_shape[1] * (2 if pairs else 1), moved, 4 if pairs else bits)
 
 
 def _of_marlin_experts(call: Call) -> Work:
@@ -233,8 +239,8 @@ def _of_marlin_experts(call: Call) -> Work:
     rows, inner = call.shape(0)
     for i in range(4, len(call.inputs) - 2):
         if (call.whole(i), call.whole(i + 2)) == (rows, inner) and call.whole(i - 4) > 0:
-            known = call.inputs[i - 2] == "False"
-            flops = 2 * call.whole(i - 4) * rows * inner * call.whole(i + 1) if known else -1
+            is_known = call.inputs[i - 2] == "False"
+            flops = 2 * call.whole(i - 4) * rows * inner * call.whole(i + 1) if is_known else -1
             return Work(EXPERTS, flops, bits=call.bits(0))
     return Work(EXPERTS, bits=call.bits(0))
 
@@ -252,15 +258,15 @@ def _experts(call: Call) -> Work:
     top = next((a[1] for a, b in pairwise(chosen) if a == b), 0)
     if len(tokens) != 2 or len(stacks) < 2 or not top:
         return unknown
-    (_, first), (_, second) = stacks[:2]
-    packed, rest = divmod(tokens[1], first[2]) if first[2] else (0, 1)
-    hidden = second[2] * packed
-    mapped = any(shape[0] > first[0] for i, shape in call.tensors(1, 1)
+    (_, up), (_, down) = stacks[:2]
+    packed, remainder = divmod(tokens[1], up[2]) if up[2] else (0, 1)
+    hidden = down[2] * packed
+    mapped = any(shape[0] > up[0] for i, shape in call.tensors(1, 1)
                  if call.type(i) in _INTEGERS)  # fmt: skip
-    fits = first[0] == second[0] and second[1] == tokens[1] and first[1] in (hidden, 2 * hidden)
-    if rest or mapped or not fits or (packed > 1 and call.type(stacks[0][0]) not in _PACKED):
+    fits = up[0] == down[0] and down[1] == tokens[1] and up[1] in (hidden, 2 * hidden)
+    if remainder or mapped or not fits or (packed > 1 and call.type(stacks[0][0]) not in _PACKED):
         return unknown
-    return unknown._replace(flops=2 * tokens[0] * top * tokens[1] * (first[1] + hidden))
+    return unknown._replace(flops=2 * tokens[0] * top * tokens[1] * (up[1] + hidden))
 
 
 def flat_product(left: int, right: int, result: int, bits: int = 16) -> Work | None:
@@ -304,7 +310,7 @@ def _attended(
         unsure = call.inputs[causal] not in (*_MASKED, "False", "0")
         unsure |= half and query[length] != key[length]  # which half, operators do not agree on
         unsure |= packed >= 0 and any(call.dims[packed : packed + 1])
-        if unsure or any(one not in ("", "-1") for one in looks):
+        if unsure or any(look not in ("", "-1") for look in looks):
             return Work(ATTENTION, bits=call.bits(first))
         flops = 2 * query[0] * query[heads] * query[length] * key[length] * (query[3] + value[3])
         flops //= 2 if half else 1
@@ -330,18 +336,18 @@ def _paged(call: Call, by_page: bool = True) -> Work:
         by_page: the cache is (pages, length of a page, heads, size); FlashInfer's may be
             (pages, heads, length of a page, size), so that the number of heads is unknown.
     """
-    found = call.tensors(3)
-    at, query = next(((i, shape) for i, shape in found if len(shape) < 5), (0, ()))
-    key = next((shape for i, shape in found if i > at and shape[-1] == query[-1]
-                and (shape != query or (i == at + 1 and by_page))), None)  # fmt: skip
-    of, bits = call.lengths, call.bits(at)
-    if of is None or not query:
+    tensors = call.tensors(3)
+    i_query, query = next(((i, shape) for i, shape in tensors if len(shape) < 5), (0, ()))
+    key = next((shape for i, shape in tensors if i > i_query and shape[-1] == query[-1]
+                and (shape != query or (i == i_query + 1 and by_page))), None)  # fmt: skip
+    lengths, bits = call.lengths, call.bits(i_query)
+    if lengths is None or not query:
         return Work(ATTENTION, bits=bits)
     heads, size = query[-2:]
-    flops = 4 * heads * size * (of.c_qk + of.g_qk) - 2 * heads * size * of.c_qq
+    flops = 4 * heads * size * (lengths.c_qk + lengths.g_qk) - 2 * heads * size * lengths.c_qq
     if key is None or (len(key) > 3 and not by_page):
         return Work(ATTENTION, flops, -1, bits)
-    moved = 2 * size * ((of.c_q + of.g_q) * heads + (of.c_k + of.g_k) * key[-2])
+    moved = 2 * size * ((lengths.c_q + lengths.g_q) * heads + (lengths.c_k + lengths.g_k) * key[-2])
     return Work(ATTENTION, flops, _moved((moved, bits)), bits)
 
 
@@ -359,25 +365,25 @@ def _convolved(call: Call, order: Sequence[int] = (0, 1, 2), transposed: bool = 
     data, weights = call.shape(0), call.shape(1)
     if len(data) != len(weights) or len(data) < 3:
         raise ValueError(data, weights)
-    lists = [json.loads(one) for one in call.inputs[2:] if one.startswith("[")]
+    lists = [json.loads(text) for text in call.inputs[2:] if text.startswith("[")]
     spread = len(data) - 2
     stride, padding, dilation, *_ = (
-        one * spread if len(one) == 1 else one for one in (lists[i] for i in order)
+        numbers * spread if len(numbers) == 1 else numbers for numbers in (lists[i] for i in order)
     )
     reach = [gap * (size - 1) for gap, size in zip(dilation, weights[2:], strict=True)]
     if transposed or (len(call.inputs) > 6 and call.inputs[6] == "True"):
-        more = lists[order[3] if len(order) > 3 else 3]
+        padding_out = lists[order[3] if len(order) > 3 else 3]
         out = [(size - 1) * step - 2 * pad + far + extra + 1 for size, step, pad, far, extra
-               in zip(data[2:], stride, padding, reach, more, strict=True)]  # fmt: skip
-        columns, each = weights[1] * _groups(call), math.prod(data)
+               in zip(data[2:], stride, padding, reach, padding_out, strict=True)]  # fmt: skip
+        columns, n_products = weights[1] * _groups(call), math.prod(data)
     else:
         out = [(size + 2 * pad - far - 1) // step + 1 for size, step, pad, far
                in zip(data[2:], stride, padding, reach, strict=True)]  # fmt: skip
-        columns, each = weights[0], data[0] * weights[0] * math.prod(out)
+        columns, n_products = weights[0], data[0] * weights[0] * math.prod(out)
     n = data[0] * columns * math.prod(out)
     moved = _moved((math.prod(data), call.bits(0)), (math.prod(weights), call.bits(1)),
                    (n, call.bits(0)))  # fmt: skip
-    return Work(CONVOLUTION, 2 * each * math.prod(weights[1:]), moved, call.bits(0))
+    return Work(CONVOLUTION, 2 * n_products * math.prod(weights[1:]), moved, call.bits(0))
 
 
 def _groups(call: Call) -> int:
@@ -390,22 +396,24 @@ def _convolved_back(call: Call) -> Work:
     transposed, output_padding, groups, output_mask)``: a product for the gradient of the input, and
     one for that of the weights."""
     result, data, weights = (call.shape(i) for i in range(3))
-    made = json.loads(call.inputs[10].lower())
-    each = math.prod(data if call.inputs[7] == "True" else result) * math.prod(weights[1:])
-    sizes = [math.prod(one) for one in (data, weights)]
+    is_made = json.loads(call.inputs[10].lower())
+    n_products = math.prod(data if call.inputs[7] == "True" else result) * math.prod(weights[1:])
+    sizes = [math.prod(shape) for shape in (data, weights)]
     moved = [(math.prod(result), call.bits(0)), *((size, call.bits(1)) for size in sizes)]
-    moved += [(size, call.bits(1)) for size, one in zip(sizes, made, strict=False) if one]
-    return Work(CONVOLUTION, 2 * each * sum(made[:2]), _moved(*moved), call.bits(0))
+    moved += [
+        (size, call.bits(1)) for size, is_wanted in zip(sizes, is_made, strict=False) if is_wanted
+    ]
+    return Work(CONVOLUTION, 2 * n_products * sum(is_made[:2]), _moved(*moved), call.bits(0))
 
 
-def _normalized(call: Call, each: int, arrays: int = 2, first: int = 0) -> Work:
+def _normalized(call: Call, per_element: int, arrays: int = 2, first: int = 0) -> Work:
     """Operations per element; arrays of this size that are read and written; and vectors, once.
 
     Its bits are unknown: no unit for products of matrices does it.
     """
     n, bits = math.prod(call.shape(first)), call.bits(first)
     vectors = [(shape[0], call.bits(i)) for i, shape in call.tensors(1, 1)]
-    return Work(NORMALIZATION, each * n, _moved((arrays * n, bits), *vectors))
+    return Work(NORMALIZATION, per_element * n, _moved((arrays * n, bits), *vectors))
 
 
 def _normalized_by_library(call: Call, added: bool) -> Work:
@@ -413,9 +421,9 @@ def _normalized_by_library(call: Call, added: bool) -> Work:
 
     Arrays that are not among the inputs are of the first one's type.
     """
-    found = call.tensors(2)
-    shape, n = found[0][1], math.prod(found[0][1])
-    bits = [call.bits(i) for i, one in found if one == shape][: 4 if added else 2]
+    tensors = call.tensors(2)
+    shape, n = tensors[0][1], math.prod(tensors[0][1])
+    bits = [call.bits(i) for i, dims in tensors if dims == shape][: 4 if added else 2]
     bits += [bits[-1]] * ((4 if added else 2) - len(bits))
     vectors = [(size, call.bits(i)) for i, (size,) in call.tensors(1, 1) if size == shape[-1]]
     return Work(NORMALIZATION, (5 if added else 4) * n, _moved(*((n, b) for b in bits), *vectors))
@@ -457,15 +465,15 @@ _KNOWN: dict[str, Callable[[Call], Work]] = {
     "convolution_backward": _convolved_back,
     **{
         f"{library}{of}_norm{end}": partial(
-            _normalized, each=9 if end else 5, arrays=3 if end else 2, first=len(end) and 1
+            _normalized, per_element=9 if end else 5, arrays=3 if end else 2, first=len(end) and 1
         )
         for of in ("batch", "layer", "group", "instance")
         for library in ("", "native_", "cudnn_", "miopen_")
         for end in ("", "_backward")
     },
-    **dict.fromkeys(("rms_norm", "_fused_rms_norm"), partial(_normalized, each=4)),
-    "_fused_rms_norm_backward": partial(_normalized, each=8, arrays=3, first=1),
-    "_groupnorm_run": partial(_normalized, each=5),
+    **dict.fromkeys(("rms_norm", "_fused_rms_norm"), partial(_normalized, per_element=4)),
+    "_fused_rms_norm_backward": partial(_normalized, per_element=8, arrays=3, first=1),
+    "_groupnorm_run": partial(_normalized, per_element=5),
     "moe_wna16_marlin_gemm": _of_marlin_experts,
 }
 """Operators by their name without the library; of ``aten`` unless a library has the same."""
@@ -538,11 +546,11 @@ def work_of(
     if count is None or not dims:
         return None
     try:
-        shapes, kinds, values = (json.loads(one) if one else [] for one in (dims, types, inputs))
-        found = count(Call(shapes, kinds, values, lengths))
+        shapes, kinds, values = (json.loads(text) if text else [] for text in (dims, types, inputs))
+        work = count(Call(shapes, kinds, values, lengths))
     except (ValueError, TypeError, IndexError, KeyError, StopIteration, RecursionError):
         return None
-    return _possible(found)
+    return _possible(work)
 
 
 def _possible(work: Work) -> Work | None:
@@ -566,9 +574,9 @@ def lengths_of(name: str) -> Lengths | None:
     match = _LISTED.fullmatch(name)
     if not match or "sqsk=" not in name:
         return None
-    own = "c_" if match[1] == "prefill" else "g_"
-    stated: dict[str, int] = {}
-    for of, what, number, tokens, count in _PAIR.findall(match[2]):
-        key = f"{of or own}{'q' if tokens else what.replace('s', '')}"
-        stated[key] = int(number or count)
-    return Lengths(**{key: value for key, value in stated.items() if key in Lengths._fields})
+    own_prefix = "c_" if match[1] == "prefill" else "g_"
+    lengths: dict[str, int] = {}
+    for prefix, kind, number, tokens, count in _PAIR.findall(match[2]):
+        key = f"{prefix or own_prefix}{'q' if tokens else kind.replace('s', '')}"
+        lengths[key] = int(number or count)
+    return Lengths(**{key: value for key, value in lengths.items() if key in Lengths._fields})

@@ -188,8 +188,8 @@ def _roots(events: EventTable) -> tuple[Mask, I64]:
         reached = np.maximum.accumulate(events.end_ns[a:b])
         root[a] = True
         root[a + 1 : b] = start[1:] >= reached[:-1]
-        last = np.append(np.flatnonzero(root[a + 1 : b]), b - a - 1)
-        ends.append(reached[last])
+        last_rows = np.append(np.flatnonzero(root[a + 1 : b]), b - a - 1)
+        ends.append(reached[last_rows])
     return root, np.concatenate(ends) if ends else np.empty(0, np.int64)
 
 
@@ -250,14 +250,14 @@ def probe(trace: Trace) -> Trace:
     names = (trace.strings[i] for i in np.unique(events.name).tolist())
     span = int(events.end_ns.max()) - int(events.start_ns.min())
     widest = max((run_args(len(events), span, name) for name in names), key=len)
-    args, first = trace.args.extended([widest])
+    args, first_id = trace.args.extended([widest])
     rows = EventTable.filled(
         np.full(n, events.end_ns.max()),
         span,
         track=np.arange(n),
         name=trace.strings.intern(run_name(len(events))),
         op=OpClass.NOT_OVERLAPPED,  # the longest word
-        args=first,
+        args=first_id,
     )
     return replace(
         trace, events=rows, args=args, counters=CounterTable.empty(), flows=FlowTable.empty()
