@@ -280,7 +280,7 @@ def test_version_says_which_program_this_is(capsys):
 )
 def test_version_names_the_tier_and_the_formats(capsys, monkeypatch, built, said):
     """What a report of a fault needs: who does the work, and which files go together."""
-    monkeypatch.setattr(native, "_is_built", lambda part: part in built)
+    monkeypatch.setattr(native, "_built", lambda part: part if part in built else None)
     monkeypatch.delenv("TRACECONV_NATIVE", raising=False)
     run(["--version"])
     out = capsys.readouterr().out

@@ -224,7 +224,7 @@ def test_traceconv_open_shows_ranks_and_steps(seen, site, browser, ending):
     try:
         address = process.stdout.readline().strip()
         connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
-        connection.request("HEAD", "/")
+        connection.request("HEAD", urlsplit(address).path)
         link = connection.getresponse().headers["Location"]
         connection.close()
         assert link.startswith(site.address)
@@ -291,9 +291,10 @@ def test_a_finding_leads_to_its_place(seen, site, browser, tmp_path):
     try:
         shown = browser.new_page()
         shown.goto(process.stdout.readline().strip())
-        place = shown.locator(".place[data-start]").first
-        start, end = (int(place.get_attribute(f"data-{name}")) for name in ("start", "end"))
-        query = place.locator("code").inner_text()
+        place = shown.locator(".place:has(a.open)").first
+        span = place.locator(".find")
+        start, end = (int(span.get_attribute(f"data-{name}")) for name in ("start", "end"))
+        query = span.locator("code").text_content()
         viewer = Seen(browser, place.locator("a.open").get_attribute("href"), "place")
     finally:
         process.terminate()

@@ -229,8 +229,8 @@ RULES: tuple[Rule, ...] = (
         ),
         "collectives with sizes and ranks of PyTorch, all in one node of GPUs whose links are "
         "known (table collective)",
-        "Check that NCCL uses NVLink and all channels (NCCL_DEBUG=INFO, nvidia-smi topo -m and "
-        "nvlink -s), and that nothing else takes the links or the devices meanwhile.",
+        "Check that NCCL uses NVLink and all channels (NCCL_DEBUG=INFO), and that nothing else "
+        "takes the links or the devices meanwhile.",
         _table(collective.TABLES, "collective"),
         each_rank(_below_link),
     ),

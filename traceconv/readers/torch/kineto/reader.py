@@ -48,7 +48,7 @@ from traceconv.readers.torch.kineto.graph_captures import NO_WINDOW, captures_am
 
 _MANIFEST = "perfetto_manifest.json"
 _PLACE = lazy_regex(r"([A-Za-z]{2,4})-?(\d{1,6})")
-_MERGED = lazy_regex(r"merged-(\d+(?:\.\d+)?)(?=[-.])")
+_MERGED = lazy_regex(r"merged-(\d{1,19}(?:\.\d{1,9})?)(?=[-.])")
 _WORKER = lazy_regex(r"(.+)_(\d{1,9})\.\d{13,19}\.pt\.trace\.json(?:\.gz)?")
 """Host and process id: the name that ``tensorboard_trace_handler`` gives to a worker."""
 
