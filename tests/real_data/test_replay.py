@@ -81,6 +81,12 @@ def test_a_stage_that_was_not_captured_is_named(tmp_path: Path) -> None:
     assert any("the stage of ranks 6-7 works 53" in one for one in limits)
 
 
+def test_runs_that_are_years_apart_have_no_verdict() -> None:
+    """Sessions of JAX and TensorFlow from 2020 to 2026 that share numbers of steps."""
+    verdict = traceconv.stragglers(DATA / "hub" / "xplane", cache=False).verdict
+    assert "the captures are of several runs" in verdict.reason and verdict.replay is None
+
+
 def test_a_slow_stage_shows_in_the_drawing() -> None:
     """Its ranks take longer than the median in every step, which their peers do, too."""
     pytest.importorskip("matplotlib").use("agg")

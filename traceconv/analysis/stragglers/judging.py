@@ -52,6 +52,7 @@ _ROUNDS = 3
 _NOISE = 5  # times what ranks usually differ by: a step with less has nothing to show
 _UNEVEN = 0.05  # of a step
 _RECORDED = 4  # times LEVEL: a recorded cause is less likely to be noise
+_MOST_OWN_NS = 3600 * 10**9  # of a step: more begins in one run and ends in another
 
 
 def judge(
@@ -99,6 +100,12 @@ def _judged(
         if not any(group.named for summary in summaries for group in summary.collectives.groups):
             why += "; the captures do not say which ranks form a group (profiles of PyTorch do)"
         return msgspec.structs.replace(basis, reason=why)
+    if (replay.own.table > _MOST_OWN_NS).any():
+        why = "a rank would work for more than an hour in one step"
+        return Verdict(
+            ranks, clocks.method, compared=compared,
+            reason=f"{why}: the captures are of several runs; name those of one",
+        )  # fmt: skip
     if not (replay.graph.sizes > 1).any():
         return msgspec.structs.replace(basis, reason=_unmatched(summaries, groups))
     return _Judging(replay, material).verdict(basis)
