@@ -91,6 +91,16 @@ def test_a_file_that_is_still_written_is_waited_for(tmp_path):
     assert one.as_dict()["diagnosis"] == traceconv.diagnose(*one.paths).as_dict()
 
 
+def test_names_with_rank_and_time_are_told_apart_by_time(tmp_path):
+    """Files of ``torch_handler``: no two ranks end their window at the same nanosecond."""
+    for window in range(2):
+        for rank in range(2):
+            at = FIRST_NS + window * 3_000_000_000 + rank * 10_000_000
+            shutil.copyfile(FILES[rank], tmp_path / f"rank{rank}.{at}.pt.trace.json.gz")
+    found = list(traceconv.watch(tmp_path, once=True, world_size=2))
+    assert [one.ranks for one in found] == [(0, 1)] * 2
+
+
 def test_windows_in_folders_are_told_apart_by_name(tmp_path):
     """Copied files have the time of the copy: folders of iterations say what belongs together."""
     for number in (10, 20):

@@ -351,7 +351,7 @@ class _Watching:
             tuple(map(str, paths)),
             files,
             _time_in(name) or written,
-            _RANK.sub("rank", name) if _RANK.search(name) else "",
+            _RANK.sub("rank", name) if _RANK.search(name) and not _time_in(name) else "",
         )
 
     # -- windows ------------------------------------------------------------------------------
