@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def test_what_lives_when_an_allocation_fails():
-    """The blocks of the device that the record is of, what was asked for, and what was free."""
+    """The blocks of the recorded device, the requested size, and the free memory."""
     path = ROOT / "golden" / "memory_snapshot" / "training" / "input"
     table = traceconv.stats(str(path), by="memory_oom")["memory_oom"].columns
     assert table["Operator"].tolist() == ["load (load.py:7)", "forward (forward.py:7)"]

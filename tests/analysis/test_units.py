@@ -146,7 +146,7 @@ def _own_tables(build, t):
 
 
 def _cluster(build, t):
-    """Three ranks of which only the tables of a cluster tool exist."""
+    """Three ranks with tables of a cluster tool and nothing else."""
     text = lambda *values: np.array(values, object)  # noqa: E731
     own = np.array([3, 4, 5]) * t
     build.side_table("cluster_step_trace_time", "cluster_step_trace_time.csv", lambda: {

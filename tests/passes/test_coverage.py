@@ -128,7 +128,7 @@ def test_collectives_alone_say_nothing_of_computing(build):
 
 
 def test_copies_alone_say_nothing_of_computing(build):
-    """Copies are traced without kernels where they are what was asked for."""
+    """A profiler that is set to trace copies only traces no kernels."""
     _marks(build, (1, 0, 100), (2, 200, 300))
     track = build.track(Layer.DEVICE, "Stream 1", "GPU 0", device=0, device_kind="GPU")
     for start in (20, 220):

@@ -148,7 +148,7 @@ def test_dumps_beside_a_timeline_count_in_no_figure(tmp_path):
 
 
 def test_a_block_that_is_never_released_lives_in_its_window_only(tmp_path):
-    """What the next window allocates is not added to it."""
+    """Allocations of the next window are not added to it."""
     for second in (2, 9):
         marks = [
             {"ph": "i", "s": "t", "name": "[memory]", "pid": 7, "tid": 7, "ts": second * SECOND + n,

@@ -128,7 +128,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """What a summary answers.
+    """The requests that a summary answers.
 
     Attributes:
         made:      its parts.

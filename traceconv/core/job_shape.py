@@ -516,7 +516,7 @@ def _unknown(reason: str) -> _Seat:
 
 
 def _seats(groups: Mapping[int, Mapping[tuple[int, ...], str]]) -> dict[int, _Seat]:
-    """By rank; each group is looked at once, however many ranks it has."""
+    """The seats by rank. Each group is examined once, however many ranks it has."""
     places = {members: place for of_rank in groups.values() for members, place in of_rank.items()}
     seats: dict[int, _Seat] = {}
     for members, place in places.items():

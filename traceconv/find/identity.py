@@ -204,7 +204,7 @@ def differ(one: Capture, other: Capture) -> str:
 def _processes(captures: Sequence[Capture]) -> list[Process]:
     """The captures of each process, one that states its rank first.
 
-    Those of one folder are joined first: the later window of a replica is that of its own folder.
+    Those of one folder are joined first: a later window of a replica is in the same folder.
     """
     claims = [_claim(capture) for capture in captures]
     times = Counter(claims)

@@ -25,9 +25,10 @@ def queues(trace: Trace) -> Iterator[tuple[Track, I64, I64, int]]:
     start = events.start_ns[task]
     launched = np.minimum(events.start_ns[flows.src[first]], start)
     streams: dict[object, int] = {}  # the first track of each
-    for number, one in enumerate(trace.tracks):
-        streams.setdefault(_stream(one), number)
-    of_track = np.array([streams[_stream(one)] for one in trace.tracks], np.int64)
+    keys = [_stream(track) for track in trace.tracks]
+    for number, key in enumerate(keys):
+        streams.setdefault(key, number)
+    of_track = np.array([streams[key] for key in keys], np.int64)
     stream = of_track[events.track[task]]
     for number in np.unique(stream).tolist():
         own = stream == number

@@ -61,15 +61,16 @@ def read_windows(capture: Capture, read: Callable[[Capture], Trace]) -> Trace:
         raise failures[0]
     if not all(trace.hints.supplement for trace in traces):
         traces = [_beside_timeline(trace) for trace in traces]
-    traces.sort(key=lambda trace: _span(trace) or (np.iinfo(np.int64).max, 0))
-    timelines = [one for one in traces if not one.hints.supplement] or traces
-    _refuse_copies(timelines)
-    for one, later in pairwise(timelines):
-        a, b = _span(one), _span(later)
-        trait = differ(one.capture, later.capture)
-        if a and b and trait and b[0] - a[1] > APART_NS:
+    spans = {id(trace): _span(trace) for trace in traces}
+    traces.sort(key=lambda trace: spans[id(trace)] or (np.iinfo(np.int64).max, 0))
+    timelines = [trace for trace in traces if not trace.hints.supplement] or traces
+    timed = [(span, trace) for trace in timelines if (span := spans[id(trace)]) is not None]
+    _refuse_copies(timelines, timed)
+    for (a, earlier), (b, later) in pairwise(timed):
+        trait = differ(earlier.capture, later.capture)
+        if trait and b[0] - a[1] > APART_NS:
             times = f"{utc_text(a[0])[:16]} and {utc_text(b[0])[:16]}"
-            where = f"{one.capture.title} and {later.capture.title}"
+            where = f"{earlier.capture.title} and {later.capture.title}"
             issues.add("jobs-mixed", where, f"{times}, another {trait}")
     issues.extend(issue for trace in traces for issue in trace.issues)
     return replace(joined(traces), capture=_described(capture, traces), issues=issues)
@@ -116,8 +117,12 @@ def _described(capture: Capture, traces: Sequence[Trace]) -> Capture:
 # -- windows or copies ------------------------------------------------------------------------
 
 
-def _refuse_copies(traces: Sequence[Trace]) -> None:
-    """Raise RankError if two captures cannot be windows of one rank."""
+def _refuse_copies(traces: Sequence[Trace], timed: Sequence[tuple[tuple[int, int], Trace]]) -> None:
+    """Raise RankError if two captures cannot be windows of one rank.
+
+    Args:
+        timed: those that have events, with their first and last time.
+    """
     working = [trace for trace in traces if (trace.events.op == OpClass.COMPUTE).any()]
     for trace, later in combinations(working, 2):
         if trace.hints.vendor != later.hints.vendor:
@@ -125,7 +130,6 @@ def _refuse_copies(traces: Sequence[Trace]) -> None:
             kinds = (_DEVICES[trace.hints.vendor == "ascend"] for trace in (trace, later))
             why = "one ran on {}, the other on {}".format(*kinds)
             raise twice(a, b, why, _choices(a, b))
-    timed = [(span, trace) for trace in traces if (span := _span(trace)) is not None]
     for ((low, high), trace), ((start, end), later) in combinations(timed, 2):
         if min(high, end) > max(low, start):
             _refuse_copy(trace, later, max(low, start), min(high, end))

@@ -188,7 +188,7 @@ def test_a_database_is_preferred_to_what_is_beside_it(tmp_path):
 
 
 def test_tables_are_read_where_the_json_beside_them_is_cut_off(tmp_path):
-    """A killed process leaves half of the JSON; the loss is told."""
+    """A killed process leaves half of the JSON; the loss is counted."""
     FORMS["tables"](tmp_path)
     FORMS["json"](tmp_path)
     [whole], _ = found(tmp_path)

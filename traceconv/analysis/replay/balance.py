@@ -1,5 +1,5 @@
-"""Equal work: what the work of each operation has to be multiplied with so that stages, ranks or
-micro-batches have equally much."""
+"""Equal work: the factor for the work of each operation with which stages, ranks or micro-batches
+have the same amount."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def even_stages(graph: Graph, stage_of: I64, work: F64) -> F64 | None:
 
 
 def even_work(graph: Graph, roles: I64) -> EvenWork:
-    """What is needed so that ranks with the same role have equally much work in a step, and so have
-    the micro-batches of a step. What a step has in all stays the same.
+    """The factors with which ranks with the same role have the same work in a step, and so have the
+    micro-batches of a step. The total of a step stays the same.
 
     A step is divided into *cells*, as many as there are micro-batches where kernels show how many
     that is: the first cell holds the first share of the runs of every kernel. Cells and steps

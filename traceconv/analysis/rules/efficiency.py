@@ -60,8 +60,8 @@ _LEAST_NS = 10_000  # what takes less is a matter of launches
 _SHAPES_KEPT = 500
 
 Said = tuple[str, ...]
-"""What a kernel's operator says of its inputs: name, shapes, types and other values; on Ascend
-shapes, types and formats."""
+"""The operator of a kernel and its inputs: name, shapes, types and other values; on Ascend shapes,
+types and formats."""
 
 
 def _done(trace: Trace, kind: str) -> Known | None:
@@ -131,7 +131,7 @@ def _peaks(name: str) -> dict[str, Any]:
 
 
 def _launched(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
-    """Kernels launched by operators whose work is known by their name, and the row of those."""
+    """Kernels launched by operators with a formula for their work, and the rows of those calls."""
     call = launching(trace, rows)
     is_named = (call >= 0) & rows_named(trace, _MODELLED)[np.maximum(call, 0)]
     rows, call = rows[is_named], call[is_named]

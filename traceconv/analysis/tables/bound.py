@@ -1,4 +1,4 @@
-"""The table of what bounds operators of NPUs, by the counters of their cores."""
+"""The unit of an AI core that bounds each operator, by the counters of the cores."""
 
 from __future__ import annotations
 
@@ -53,20 +53,21 @@ def _facts(trace: Trace) -> Columns:
     known = np.isfinite(cube) | np.isfinite(vector)
     if not known.any():
         return NOTHING
+    rows = rows[known]
+    cube, vector, blocks = (np.nan_to_num(column[known]) for column in (cube, vector, blocks))
     spent: dict[str, I64] = {name: np.zeros(len(rows), np.int64) for name in _UNITS.values()}
     for prefix in _PREFIXES:
         columns = fields(trace, rows, *(f"{prefix}{unit}_time(us)" for unit in _UNITS))
         for name, column in zip(_UNITS.values(), columns, strict=True):
             spent[name] += rounded(np.nan_to_num(_numbers(column)) * 1000)
-    rows, said = rows[known], operator_columns(trace, rows[known])
-    kind, kernel = said["OP Type"], said["Core Type"]
+    of_operator = operator_columns(trace, rows)
+    kind, kernel = of_operator["OP Type"], of_operator["Core Type"]
     groups = Groups.of(kind.numbers(), kernel.numbers())
-    work = np.nan_to_num(cube) + np.nan_to_num(vector)
-    sums = {"core": rounded(work * 1000), "blocks": rounded(np.nan_to_num(blocks)), **spent}
+    sums = {"core": rounded((cube + vector) * 1000), "blocks": rounded(blocks), **spent}
     return {
         "OP Type": kind[groups.first].column(), "Core Type": kernel[groups.first].column(),
         **groups.measured(trace.events.dur_ns[rows]),
-        **{name: groups.total(value[known]) for name, value in sums.items()},
+        **{name: groups.total(value) for name, value in sums.items()},
     }  # fmt: skip
 
 
@@ -93,7 +94,7 @@ TABLES: Sequence[Table] = (
         "MTE3 (moving data) and FixPipe = time that the unit works / time that the core works, "
         "sums over the tasks, of cube and vector cores together. Bound = the unit with the largest "
         f"share, if that is {BOUND_PERCENT:.0f} % or more, else none: then units wait for each "
-        "other. Block Dim = mean number of blocks, each of which runs on a core.",
+        "other. Block Dim = mean number of blocks; a core runs one of them.",
         "counters of AI cores: level 1 of the Ascend PyTorch profiler with aic_metrics "
         "(kernel_details, databases)",
         (

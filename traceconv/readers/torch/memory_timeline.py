@@ -66,7 +66,7 @@ class MemoryTimelineReader:
             raise MalformedInputError(build.file, "", f"it ends early, or is not JSON ({e})") from e
         if not isinstance(value, list) or not value:
             raise MalformedInputError(build.file, "", "no list of changes or of times")
-        add = _changes if isinstance(value[0], list) and _is_change(value[0]) else _sums
+        add = _changes if _is_change(value[0]) else _sums
         add(build, value)
 
 
