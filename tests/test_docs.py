@@ -49,13 +49,20 @@ def test_every_command_is_in_the_readme(root, name):
     assert f"traceconv {name}" in (root / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("name", "option"), OPTIONS)
-def test_every_option_is_explained(name, option):
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_option_is_explained(name):
     """Each long option is in a page that a person wrote, in code; and in the reference, below its
     command, with a meaning."""
-    assert re.search(rf"`[^`\n]*{option}\b", written()), f"{name} {option}"
     section = made("commands").split(f"## traceconv {name}\n")[1].split("\n## ")[0]
-    assert re.search(rf"\n\| `[^`]*{option}\b[^`]*` \| [^|\s]", section)
+    assert [
+        option
+        for command, option in OPTIONS
+        if command == name
+        and not (
+            re.search(rf"`[^`\n]*{option}\b", written())
+            and re.search(rf"\n\| `[^`]*{option}\b[^`]*` \| [^|\s]", section)
+        )
+    ] == []
 
 
 @pytest.mark.parametrize("table", sorted(BY))

@@ -1,14 +1,11 @@
 """The house rules, read off the syntax trees: who may import whom, and what no module does."""
 
 import ast
-import gc
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
-from paths import ROOT
-
-PACKAGE = ROOT / "traceconv"
+from trees import PACKAGE, trees
 
 LEVELS = (
     {"__main__"},
@@ -49,12 +46,9 @@ OUTSIDERS = {
 def modules():
     """Every module of the package by its dotted name below it: its tree."""
     found = {}
-    gc.disable()  # trees are no garbage: looking for some takes three times as long as parsing
-    for path in sorted(PACKAGE.rglob("*.py")):
-        text = path.read_text()
+    for path, tree in trees().items():
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        found[name.removesuffix(".__init__").replace("__init__", "traceconv")] = ast.parse(text)
-    gc.enable()
+        found[name.removesuffix(".__init__").replace("__init__", "traceconv")] = tree
     return found
 
 

@@ -93,6 +93,7 @@ _CHOSEN = {
 """Cases without what can be unknown, and why."""
 
 
+@pytest.mark.sample(2)
 def test_what_is_unknown_is_named(good, tmp_path, monkeypatch):
     """Put into each file that is read of a case, one by one."""
     if why := _CHOSEN.get(f"{good.reader}/{good.folder.name}"):

@@ -8,6 +8,7 @@ import time
 import click
 import pytest
 from paths import ROOT
+from trees import trees
 
 from tests.support.commands import COMMANDS
 from traceconv.cli import run, say
@@ -31,9 +32,8 @@ def texts(path):
     """(line, text) of the strings of a module that may become messages: all but docstrings;
     f-strings as one text.
     """
-    tree = ast.parse(path.read_text())
     found, skipped = [], set()
-    for node in ast.walk(tree):  # outer nodes come first
+    for node in ast.walk(trees()[path]):  # outer nodes come first
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.add(node.value)
         elif isinstance(node, ast.JoinedStr):

@@ -219,14 +219,13 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize("call", range(10))
-def test_redaction_holds_for_names_of_any_kind(root, call):
+def test_redaction_holds_for_names_of_any_kind(root):
     """Short ones in sentences, names longer than an answer, names with control characters."""
     for old, new in HIDDEN.items():
         attacked(root, old, new)
     one = tools(root, redact=True)
-    (text,) = [every(one)[call]]
-    assert "zeus" not in text and "mm3" not in text
+    for text in every(one):
+        assert "zeus" not in text and "mm3" not in text
     said = asked(one.what_if("job", ["op:nothing x0.5"]))
     assert "zeus" not in str(said) and "mm3" not in str(said)
 

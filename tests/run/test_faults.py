@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from effort import effort
 from small_jobs import awaited, capture_of, ended, job, living, started
 
 import traceconv
@@ -91,7 +92,7 @@ def test_a_killed_run_leaves_no_file_that_is_not_whole(captures, tmp_path, tempo
     """At any moment; its workers go with it, and the next run removes what it left."""
     out, words = tmp_path / "t.pftrace", ("merge", captures, "-m", "detail", "-q", "-j", "2")
     moments = random.Random(7)
-    for _ in range(4):
+    for _ in range(effort(2, 4)):
         process = started(*words, "-o", out, "-f", temporary=temporary)
         try:
             process.wait(moments.uniform(0.3, 1.6))
