@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -59,3 +60,11 @@ def test_members_are_the_same_either_way(tmp_path, monkeypatch):
         assert one == many
         found = {text for column in many for text in column}
         assert {"MatMul", "3", "last", "escaped key", *(["breit"] if more else [])} <= found
+
+
+def test_any_number_of_members_is_read(tmp_path, monkeypatch):
+    """Twenty keys at once, with and without the C part."""
+    keys = [f"key{number}" for number in range(20)]
+    raw = msgspec.json.encode({key: number for number, key in enumerate(keys)})
+    for columns in _both(tmp_path, monkeypatch, [raw], *keys):
+        assert [text for (text,) in columns[len(KEYS) :]] == [str(number) for number in range(20)]

@@ -290,7 +290,7 @@ def test_truth_of_single_figures(capture):
                           "(reserved, not allocated)": PACKET}  # fmt: skip
     assert found["memory_step"]["Growth(B)"].tolist() == [ABSENT, -PACKET] * 2
     assert found["frequency"]["Mean"].tolist()[:2] == [4.0, 3.75]  # 2 and 6; 6 to 150, then 3
-    assert found["expert"]["Received"].tolist() == [12, 12]
+    assert found["expert"]["Received"].tolist() == found["expert"]["Routed"].tolist() == [12, 12]
     assert found["expert"]["Load(%)"].tolist() == [100.0, 100.0]
     line = found["stack"]["Line"] == "train.py(3): step"
     assert found["stack"]["Device Time(ns)"][line].tolist() == [32 * TICK] * 2 + [64 * TICK]

@@ -128,7 +128,7 @@ SERVED = [
      2 * 256 * 12, 2 * (256 + 48 + 3 * 256)),
     ("aten::convolution_backward", [[1, 6, 8, 8], [1, 4, 8, 8], [6, 4, 3, 3]], [BF] * 3,
      ["", "", "", "[0]", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1",
-      "[True, True, False]"], 2 * 2 * 384 * 36, 2 * (384 + 2 * (256 + 216))),
+      "[True, True, False]"], 2 * 2 * 384 * 36, 2 * 2 * (384 + 256 + 216)),
     ("aten::native_layer_norm", [[4, 8], [], [8], [8], []], [BF, "", BF, BF], [], 160, 160),
     ("aten::native_batch_norm_backward", [[2, 3, 4], [2, 3, 4], [3]], [BF] * 3, [], 216, 150),
     ("aten::_efficient_attention_forward",

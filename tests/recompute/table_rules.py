@@ -76,12 +76,12 @@ def _experts(table):
     groups = defaultdict(dict)
     for (rank, group), row in table.items():
         if rank is not JOB:
-            groups[group][rank] = row["Received"]
-    for group, received in groups.items():
-        mean, most = sum(received.values()) / len(received), max(received.values())
-        first = [rank for rank, rows in received.items() if rows == most]
-        if mean and len(received) > 1 and len(first) == 1:
+            groups[group][rank] = row["Routed"]
+    for group, routed in groups.items():
+        mean, most = sum(routed.values()) / len(routed), max(routed.values())
+        first = [rank for rank, rows in routed.items() if rows == most]
+        if mean and len(routed) > 1 and len(first) == 1:
             yield ("expert-imbalance", first[0], group), {
-                "value": 100 * (most / mean - 1), "received": most, "mean": round(mean),
-                "ranks": len(received),
+                "value": 100 * (most / mean - 1), "routed": most, "mean": round(mean),
+                "ranks": len(routed),
             }  # fmt: skip

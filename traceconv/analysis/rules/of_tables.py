@@ -140,14 +140,14 @@ def _uneven(facts_by_rank: Mapping[int, Known], limits: Limits) -> Iterator[Case
     """The rank of each group that gets most rows, against the mean of the group."""
     loads: dict[str, dict[int, int]] = defaultdict(dict)
     for rank, facts in facts_by_rank.items():
-        for group, received in zip(facts["Group"], facts["Received"], strict=True):
-            loads[group][rank] = received
-    for group, received in loads.items():
-        mean = sum(received.values()) / len(received)
-        busiest = max(received, key=received.__getitem__)
-        value = 100 * (received[busiest] / mean - 1) if mean and len(received) > 1 else 0.0
+        for group, routed in zip(facts["Group"], facts["Routed"], strict=True):
+            loads[group][rank] = routed
+    for group, routed in loads.items():
+        mean = sum(routed.values()) / len(routed)
+        busiest = max(routed, key=routed.__getitem__)
+        value = 100 * (routed[busiest] / mean - 1) if mean and len(routed) > 1 else 0.0
         if value > limits[""]:
-            figures = {"received": received[busiest], "mean": round(mean), "ranks": len(received)}
+            figures = {"routed": routed[busiest], "mean": round(mean), "ranks": len(routed)}
             yield Case(busiest, value, figures, group)
 
 

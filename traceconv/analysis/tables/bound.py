@@ -20,7 +20,7 @@ from traceconv.analysis.tables.fields import fields, mentioned, operator_columns
 from traceconv.analysis.tables.groups import Groups, share
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.texts import Texts
-from traceconv.core.columns import F64, I64
+from traceconv.core.columns import F64
 from traceconv.core.model import OpClass, Trace
 from traceconv.core.side_tables import Columns
 
@@ -48,22 +48,20 @@ def _facts(trace: Trace) -> Columns:
     rows = kernels(trace, OpClass.COMPUTE)
     if not len(rows) or not mentioned(trace, _CUBE_CORE, _VECTOR_CORE):
         return NOTHING
-    names = (_CUBE_CORE, _VECTOR_CORE, _BLOCKS)
-    cube, vector, blocks = (_numbers(column) for column in fields(trace, rows, *names))
-    known = np.isfinite(cube) | np.isfinite(vector)
+    counters = [f"{prefix}{unit}_time(us)" for unit in _UNITS for prefix in _PREFIXES]
+    names = (_CUBE_CORE, _VECTOR_CORE, _BLOCKS, *counters)
+    columns = np.array([_numbers(column) for column in fields(trace, rows, *names)])
+    known = np.isfinite(columns[:2]).any(axis=0)
     if not known.any():
         return NOTHING
     rows = rows[known]
-    cube, vector, blocks = (np.nan_to_num(column[known]) for column in (cube, vector, blocks))
-    spent: dict[str, I64] = {name: np.zeros(len(rows), np.int64) for name in _UNITS.values()}
-    for prefix in _PREFIXES:
-        columns = fields(trace, rows, *(f"{prefix}{unit}_time(us)" for unit in _UNITS))
-        for name, column in zip(_UNITS.values(), columns, strict=True):
-            spent[name] += rounded(np.nan_to_num(_numbers(column)) * 1000)
+    cube, vector, blocks, *times = np.nan_to_num(columns[:, known])
+    spent = rounded(np.array(times) * 1000).reshape(len(_UNITS), len(_PREFIXES), -1).sum(axis=1)
     of_operator = operator_columns(trace, rows)
     kind, kernel = of_operator["OP Type"], of_operator["Core Type"]
     groups = Groups.of(kind.numbers(), kernel.numbers())
-    sums = {"core": rounded((cube + vector) * 1000), "blocks": rounded(blocks), **spent}
+    sums = {"core": rounded((cube + vector) * 1000), "blocks": rounded(blocks)}
+    sums |= zip(_UNITS.values(), spent, strict=True)
     return {
         "OP Type": kind[groups.first].column(), "Core Type": kernel[groups.first].column(),
         **groups.measured(trace.events.dur_ns[rows]),

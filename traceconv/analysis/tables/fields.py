@@ -55,8 +55,8 @@ def _read(trace: Trace, rows: NDArray[Any], keys: Sequence[str]) -> list[Texts]:
     for i, raw in ((i, trace.args.raw(int(ids[i]))) for i in unread.tolist()):
         members = _decoded(decoder, needles, raw)
         if members is not None:
-            for member, column in zip(_MEMBERS, columns, strict=False):
-                column.put([i], [_text(getattr(members, member))], np.zeros(1, np.int32))
+            for column, member in zip(columns, msgspec.structs.astuple(members), strict=True):
+                column.put([i], [_text(member)], np.zeros(1, np.int32))
     return [Texts(column.values, column.code[back]) for column in columns]
 
 
@@ -146,15 +146,14 @@ def mentioned(trace: Trace, *keys: str) -> bool:
     )
 
 
-_MEMBERS = tuple(f"f{number}" for number in range(16))
 _NOTHING = msgspec.Raw(b"")
 
 
 @cache
 def _decoder(keys: tuple[str, ...]) -> Any:
     members = [
-        (member, msgspec.Raw, msgspec.field(name=key, default=_NOTHING))
-        for member, key in zip(_MEMBERS, keys, strict=False)
+        (f"f{number}", msgspec.Raw, msgspec.field(name=key, default=_NOTHING))
+        for number, key in enumerate(keys)
     ]
     return msgspec.json.Decoder(msgspec.defstruct("Fields", members))
 

@@ -393,16 +393,16 @@ def _groups(call: Call) -> int:
 
 def _convolved_back(call: Call) -> Work:
     """``convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
-    transposed, output_padding, groups, output_mask)``: a product for the gradient of the input, and
-    one for that of the weights."""
+    transposed, output_padding, groups, output_mask)``: a product of the result's gradient for
+    the gradient of the input, and one for that of the weights, each of which reads it."""
     result, data, weights = (call.shape(i) for i in range(3))
     is_made = json.loads(call.inputs[10].lower())
     n_products = math.prod(data if call.inputs[7] == "True" else result) * math.prod(weights[1:])
-    sizes = [math.prod(shape) for shape in (data, weights)]
-    moved = [(math.prod(result), call.bits(0)), *((size, call.bits(1)) for size in sizes)]
-    moved += [
-        (size, call.bits(1)) for size, is_wanted in zip(sizes, is_made, strict=False) if is_wanted
-    ]
+    moved = []
+    for is_wanted, read, made in zip(is_made, (weights, data), (data, weights), strict=False):
+        if is_wanted:
+            moved += [(math.prod(result), call.bits(0))]
+            moved += [(math.prod(shape), call.bits(1)) for shape in (read, made)]
     return Work(CONVOLUTION, 2 * n_products * sum(is_made[:2]), _moved(*moved), call.bits(0))
 
 
