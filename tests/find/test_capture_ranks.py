@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from paths import ROOT
 
 import traceconv
 from traceconv.core.errors import Issues, OptionError, RankError
@@ -169,4 +170,34 @@ def test_ranks_recorded_days_apart_are_of_two_runs(tmp_path, hours, mixed):
     assert [one.places for one in found] == [
         ("ranks 0 from 2001-09-09 01:46; ranks 1 from 2001-09-11 01:46",)
     ] * mixed
-    assert traceconv.stragglers(tmp_path).issues.count("jobs-mixed") == mixed
+    judged = traceconv.stragglers(tmp_path)
+    assert judged.issues.count("jobs-mixed") == mixed
+    assert judged.verdict.reason.startswith("the captures are of several jobs") == bool(mixed)
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+@pytest.mark.parametrize("share", [0.05, 0.15, 0.3, 0.9])
+def test_a_replica_that_was_cut_off_stays_a_rank_of_its_own(tmp_path, cut, share):
+    """Names say which replica each file is of, before any event of it is known."""
+    files = sorted((ROOT / "golden" / "kineto" / "replicas" / "input").iterdir())
+    for number, file in enumerate(files):
+        content = file.read_bytes()
+        size = int(len(content) * share) if number == cut else len(content)
+        (tmp_path / file.name).write_bytes(content[:size])
+    found = traceconv.open(tmp_path).found
+    assert [(one.rank, one.files, one.parts) for one in found] == [
+        (rank, (file.name,), ()) for rank, file in enumerate(files)
+    ]
+
+
+def test_inspection_finds_what_a_run_refuses(tmp_path):
+    """Two processes of one rank: nothing but their times tells them apart."""
+    for name in ("a", "b"):
+        kernel = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "dur": 50}
+        events = [{**kernel, "ts": 100 * n + (name == "b"), "args": {}} for n in range(9)]
+        record = {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 2}}
+        record |= {"baseTimeNanoseconds": 10**18, "traceEvents": events}
+        (tmp_path / f"{name}.pt.trace.json").write_text(json.dumps(record))
+    with pytest.raises(RankError, match="they ran at the same time") as refused:
+        traceconv.merge(tmp_path, out=tmp_path / "t.pftrace")
+    assert traceconv.inspect(tmp_path).problem == str(refused.value)

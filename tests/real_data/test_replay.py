@@ -84,7 +84,7 @@ def test_a_stage_that_was_not_captured_is_named(tmp_path: Path) -> None:
 def test_runs_that_are_years_apart_have_no_verdict() -> None:
     """Sessions of JAX and TensorFlow from 2020 to 2026 that share numbers of steps."""
     verdict = traceconv.stragglers(DATA / "hub" / "xplane", cache=False).verdict
-    assert "the captures are of several runs" in verdict.reason and verdict.replay is None
+    assert "the captures are of several jobs" in verdict.reason and verdict.replay is None
 
 
 def test_a_slow_stage_shows_in_the_drawing() -> None:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import CollectiveRecords
+from traceconv.alignment.jobs import of_several_sizes, of_several_times
 from traceconv.alignment.offsets import (
     GATHERED,
     Offset,
@@ -54,14 +55,16 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         method:  of the ranks, joined by " + " if they differ.
         offsets: per rank.
-        issues:  unaligned, clock-assumed, clock-unchecked.
+        issues:  unaligned, clock-assumed, clock-unchecked, jobs-mixed.
         remark:  why a better method was not used, or "".
+        several_jobs: what shows that the ranks are of several jobs; "" if nothing does.
     """
 
     method: str
     offsets: Mapping[int, Offset]
     issues: Issues = msgspec.field(default_factory=Issues)
     remark: str = ""
+    several_jobs: str = ""
 
     def offset_ns(self, rank: int) -> int:
         """What must be added to the times of ``rank`` (at ``at_ns``, where its clock drifts)."""
@@ -176,7 +179,12 @@ def plan(
         issues = _without_irrelevant(issues, spans)
         offsets, issues = _brought_near(offsets, issues, spans)
     name = " + ".join(sorted({o.method for o in offsets.values()})) or "none"
-    made_plan = Plan(name, offsets, issues, remark)
+    made_plan = Plan(name, offsets, issues, remark, of_several_sizes(captures))
+    if spans:
+        aligned = made_plan.aligned_spans(spans)
+        if apart := of_several_times((aligned.get(rank_of(c)), c) for c in captures):
+            issues.add("jobs-mixed", where=apart)
+            made_plan = msgspec.structs.replace(made_plan, several_jobs=apart)
     if max_error_ns is not None and records is not None:
         _refuse_error(made_plan, max_error_ns)
     return made_plan

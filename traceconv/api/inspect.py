@@ -18,6 +18,7 @@ from traceconv.core.side_tables import SideTable
 from traceconv.core.version import REPORT
 from traceconv.find import discovery
 from traceconv.find.capture_ranks import labelled, shape_of_captures
+from traceconv.find.identity import MOST_BYTES, bytes_of
 from traceconv.io.sources import sources
 from traceconv.merging.run_report import described
 from traceconv.options import values
@@ -60,6 +61,7 @@ class Inspection:
         counts:   per rank, if events were read: rows by kind and by layer, steps, graphs,
             predicted bytes by mode (Perfetto), and by format and mode.
         predicted: the same for all ranks in one file: bytes by format and mode.
+        compared: whether the collection windows of ranks were read, as a run does.
     """
 
     captures: list[Capture] = field(default_factory=list)
@@ -68,6 +70,7 @@ class Inspection:
     issues: Issues = field(default_factory=Issues)
     counts: dict[int, dict[str, Any]] = field(default_factory=dict)
     predicted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    compared: bool = True
 
     @property
     def world_size(self) -> int:
@@ -172,6 +175,8 @@ class Inspection:
         count = sum(len(capture.parts) for capture in self.captures)
         shown = _cut(format_ranges(several))
         line = f"rank {shown}: {count} captures, each a collection window of its rank"
+        if not self.compared:
+            line += " (whether they overlap was not compared; `counts=True` reads them)"
         return [line] if several else []
 
     @property
@@ -385,6 +390,8 @@ def inspect(*paths: values.Paths, **keywords: Unpack[InspectArguments]) -> Inspe
     except RankError as e:
         inspection.problem = str(e)
         return inspection
+    if not options.counts:
+        _compare_windows(inspection)
     return _with_counts(inspection, options)
 
 
@@ -395,6 +402,21 @@ def _with_counts(inspection: Inspection, options: InspectOptions) -> Inspection:
         except RankError as e:
             inspection.problem = str(e)
     return inspection
+
+
+def _compare_windows(inspection: Inspection) -> None:
+    """Read the ranks with several captures, as a run does, unless these are large."""
+    from traceconv.run.stages import events
+
+    several = [capture for capture in inspection.captures if capture.parts]
+    inspection.compared = bytes_of(several) <= MOST_BYTES
+    for capture in several if inspection.compared else ():
+        try:
+            events(capture, lambda _: None)
+        except RankError as e:
+            inspection.problem = str(e)
+        except TraceconvError:  # said by a run
+            continue
 
 
 def _count(inspection: Inspection, run: RunOptions) -> None:

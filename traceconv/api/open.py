@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from traceconv.alignment import plan as clocks
+from traceconv.alignment.jobs import of_several_sizes
 from traceconv.core import frames
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.job_shape import JobShape
@@ -20,7 +21,6 @@ from traceconv.core.source import Source
 from traceconv.find import discovery
 from traceconv.find.capture_ranks import labelled, shape_of_captures
 from traceconv.find.capture_windows import twice
-from traceconv.find.identity import warn_of_two_jobs
 from traceconv.find.rank_selection import chosen
 from traceconv.io.run_files import read_from
 from traceconv.io.sources import sources
@@ -300,8 +300,8 @@ def _combined(inputs: Sequence[Captures]) -> Captures:
             if earlier is not capture:
                 raise twice(earlier, capture, "they are in two inputs")
     captures = tuple(sorted(ranks.values(), key=lambda capture: capture.rank or 0))
-    if len(inputs) > 1:
-        warn_of_two_jobs(captures, issues)
+    if len(inputs) > 1 and (sizes := of_several_sizes(captures)):
+        issues.add("jobs-mixed", sizes)
     return Captures(
         captures,
         tuple(name for captures_of_input in inputs for name in captures_of_input.unknown),

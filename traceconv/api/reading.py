@@ -18,7 +18,6 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.open import found_below
 from traceconv.core.errors import Issues, SelectionError
 from traceconv.core.model import Capture, Trace
-from traceconv.find.identity import warn_of_disjoint_runs
 from traceconv.find.rank_selection import refuse_missing
 from traceconv.options.verbs import Analysis
 from traceconv.passes.select import by_step
@@ -83,9 +82,7 @@ def read(
         raise SelectionError("`time` contains no whole step; pass a longer window")
     records = [summary.collectives for summary in summaries]
     groups = tuple(matched(records, stamped(captures)))
-    spans = spans_of(summaries)
-    plan = clocks.plan(captures, align, records, max_error_ns, groups, spans)
-    warn_of_disjoint_runs(captures, plan.aligned_spans(spans), ranks.issues)
+    plan = clocks.plan(captures, align, records, max_error_ns, groups, spans_of(summaries))
     ranks.issues.extend(plan.issues)
     return Read(captures, summaries, groups, plan, ranks.issues)
 

@@ -26,6 +26,7 @@ from traceconv.io.storage import is_url
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.verbs import WatchOptions
+from traceconv.readers.shared.rank_names import time_in
 
 if TYPE_CHECKING:
     from traceconv.options.arguments import WatchArguments
@@ -52,8 +53,6 @@ _PROVISIONAL = {"ascend_raw"}
 
 _VARYING = lazy_regex(r"\d+|[A-Z]{8,}")
 _RANK = lazy_regex(r"(?i)rank[-_]?\d+")
-_SECONDS = lazy_regex(r"(?<!\d)(1\d{9})(\d{3}|\d{6}|\d{9})?(?!\d)")
-_CALENDAR = lazy_regex(r"(?<!\d)(20\d{6})_?(\d{6})(\d{3})?(?!\d)")
 
 Signature = tuple[int, int]
 """Size and time of change of a file."""
@@ -350,8 +349,8 @@ class _Watching:
             capture,
             tuple(map(str, paths)),
             files,
-            _time_in(name) or written,
-            _RANK.sub("rank", name) if _RANK.search(name) and not _time_in(name) else "",
+            time_in(name) or written,
+            _RANK.sub("rank", name) if _RANK.search(name) and not time_in(name) else "",
         )
 
     # -- windows ------------------------------------------------------------------------------
@@ -447,20 +446,6 @@ def windows_of(pieces: Sequence[_Piece], last_ns: Mapping[int, int]) -> list[lis
     return windows
 
 
-def _time_in(name: str) -> int:
-    """Unix ns that a name states, as the profilers of PyTorch and Ascend do; 0 if none."""
-    if matches := list(_SECONDS.finditer(name)):
-        return int((matches[-1][1] + (matches[-1][2] or "")).ljust(19, "0"))
-    if matches := list(_CALENDAR.finditer(name)):
-        day, clock, fraction = matches[-1].groups()
-        try:
-            date = time.strptime(day + clock, "%Y%m%d%H%M%S")
-        except ValueError:
-            return 0
-        return int(time.mktime(date)) * 1_000_000_000 + int(fraction or 0) * 1_000_000
-    return 0
-
-
 def _parts(files: tuple[Path, ...]) -> list[tuple[Path, ...]]:
     """The files of a capture by window. Readers join windows whose names differ in their times."""
     if len(files) < 2:
@@ -469,7 +454,7 @@ def _parts(files: tuple[Path, ...]) -> list[tuple[Path, ...]]:
     groups: dict[str, list[Path]] = {}
     for path in files:
         groups.setdefault(path.parts[level], []).append(path)
-    times = {_time_in(name) for name in groups}
+    times = {time_in(name) for name in groups}
     if 0 in times or len(times) < len(groups) or len({_VARYING.sub("", n) for n in groups}) > 1:
         return [files]
     return [tuple(group) for group in groups.values()]

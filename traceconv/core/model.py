@@ -119,8 +119,8 @@ class Capture:
         host:     host name, "" if unknown.
         device:   local card, -1 if unknown.
         pid:      the training process, -1 if unknown.
-        traits:   further facts that distinguish its process ("pid", "device", "container"), as
-            far as they are known after finding; only compared, never shown.
+        traits:   further facts that distinguish its process ("pid", "device", "part"), as far as
+            they are known after finding; only compared, never shown.
         graphs:   graph ids named by files or metadata, sorted; () if only the events have them.
         clock:    the clock of its timestamps; None if nothing is known.
         world_size: ranks of the job, -1 if unknown.
@@ -176,6 +176,16 @@ class Capture:
         if self.label:
             return self.label
         return self.source.title(self.files[0]) if self.files else self.source.label
+
+    def identity(self) -> dict[str, int | str]:
+        """The traits of its process that are known."""
+        known = {"host": self.host, "pid": self.pid, "device": self.device, **self.traits}
+        return {trait: value for trait, value in known.items() if value not in ("", -1)}
+
+    def differs(self, other: Capture) -> list[str]:
+        """The traits that are known of both and in which they differ."""
+        own, others = self.identity(), other.identity()
+        return [trait for trait in own if others.get(trait, own[trait]) != own[trait]]
 
 
 def stated_content(facts: Mapping[str, Any]) -> str:

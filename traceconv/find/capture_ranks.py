@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from traceconv.alignment.jobs import of_several_sizes
 from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues, RankError
 from traceconv.core.job_shape import JobShape, recorded_shape
 from traceconv.core.model import Capture
 from traceconv.find.capture_windows import NAME_THEM, as_one
-from traceconv.find.identity import at_place, by_evidence, warn_of_two_jobs, with_jobs, with_names
-from traceconv.readers.shared.rank_names import agreed, by_pattern, path_of, rank_in_name, shown
+from traceconv.find.identity import at_place, by_evidence, with_jobs, with_names
+from traceconv.readers.shared.rank_names import (
+    agreed,
+    by_pattern,
+    path_of,
+    rank_in_name,
+    shown,
+)
 
 _PATTERN = "the pattern of ranks in paths"
 _TOLD = 4
@@ -59,7 +66,8 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
     if problems:
         note = [f"... and {len(problems) - _TOLD} more of these"] * (len(problems) > _TOLD)
         raise RankError("\nalso: ".join([*problems[:_TOLD], *note]))
-    warn_of_two_jobs(ranked, issues)
+    if sizes := of_several_sizes(ranked):
+        issues.add("jobs-mixed", sizes)
     return tuple(resolved)
 
 

@@ -8,10 +8,10 @@ in two steps.
 - A process records itself once at a time: :func:`contradiction` states the rule. To apply it, the
   events of small files (:data:`MOST_BYTES`) are read. Larger files are refused by the run when it
   reads them (:mod:`traceconv.run.window_reading`). No reader decides this.
-- Captures that state one rank are of one process, unless they overlap. If they have no common
-  clock, they are of different processes if they differ in a trait that both state (host, process
-  id, device). A restarted job keeps its ranks, so the process id may differ between recordings
-  that follow each other.
+- Captures that state one rank are of one process, unless they overlap, or their names have
+  different coordinates (``dp0``, ``dp1``). If they have no common clock, they are of different
+  processes if they differ in a trait that both state (host, process id, device). A restarted job
+  keeps its ranks, so the process id may differ between recordings that follow each other.
 - Captures of one reader that state no rank are of one process if they have the same process id, or
   paths that differ in their times only, and differ in no other trait.
 
@@ -20,8 +20,7 @@ contradicts no rank that a process states, counts. A user's pattern (``rank_from
 
 A single process without any evidence is rank 0. Several are refused. Captures of a process without
 a device (the scheduler of a server, a launcher) are optional: they are left out, with an issue, if
-others have ranks. World sizes that contradict each other, and ranks that were recorded hours apart,
-are a warning: captures of several jobs are in one run.
+others have ranks.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from itertools import pairwise
 
 import msgspec
 
-from traceconv.core.clock import Domain, utc_text
+from traceconv.core.clock import Domain
 from traceconv.core.columns import natural_order
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import Placement
@@ -41,7 +40,7 @@ from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.find.capture_windows import Span, span_of
-from traceconv.readers.shared.rank_names import Place, agreed, path_of
+from traceconv.readers.shared.rank_names import Place, agreed, path_of, place_in_name, without_times
 
 OVERLAP = 0.1
 """Share of the shorter of two recordings by which they may overlap: the first events of a window
@@ -49,9 +48,6 @@ may be older than the window."""
 
 MOST_BYTES = 256 << 20
 """Most compressed bytes of all captures that may be windows of one another."""
-
-APART_NS = 3_600_000_000_000
-"""Between two runs. Ranks of one run are recorded within an hour of each other."""
 
 Process = list[Capture]
 """The captures of one process."""
@@ -65,14 +61,14 @@ def by_evidence(captures: Sequence[Capture], issues: Issues) -> list[Capture]:
     needed = [capture for capture in captures if not capture.optional]
     optional = [capture for capture in captures if capture.optional]
     all_recorded = all(capture.rank is not None for capture in needed)
-    with_ranks = needed
+    with_ranks, times = needed, _Times(needed)
     if not all_recorded and (names := agreed(needed)) is not None:
         with_ranks = with_names(needed, names)
     if all(capture.rank is not None for capture in with_ranks) and not _repeated(
-        _ranks(_processes(with_ranks))
+        _ranks(_processes(with_ranks, times))
     ):
         return [*with_ranks, *optional]
-    processes = _processes(needed)
+    processes = _processes(needed, times)
     representatives = [process[0] for process in processes]
     if len(representatives) == 1 and representatives[0].rank is None:
         issues.add("rank-assumed", representatives[0].title, rank=0)
@@ -110,7 +106,7 @@ def with_jobs(stated: Sequence[int | None], ranked: Sequence[Capture]) -> list[C
     processes = {
         capture.rank: rank for rank, capture in zip(stated, ranked, strict=True) if rank is not None
     }
-    if not _repeated([*processes.values()]):
+    if all(rank == rank_in_job for rank, rank_in_job in processes.items()):
         return list(ranked)
     jobs: list[dict[int, int]] = []
     of_rank: dict[int, dict[int, int]] = {}
@@ -139,89 +135,44 @@ def _in_job(placement: Placement, job: Mapping[int, int]) -> Placement:
     return msgspec.structs.replace(inside, groups=tuple(group for group in groups if group.ranks))
 
 
-def warn_of_two_jobs(captures: Sequence[Capture], issues: Issues) -> None:
-    """Book that captures state different sizes of their job: they are of several jobs."""
-    sizes: dict[int, list[Capture]] = {}
-    for capture in captures:
-        if capture.world_size > 0:
-            sizes.setdefault(capture.world_size, []).append(capture)
-    if len(sizes) > 1:
-        summary = "; ".join(
-            f"{size} ranks in {of_size[0].title}"
-            + (f" and {n} more" if (n := len(of_size) - 1) else "")
-            for size, of_size in sorted(sizes.items())
-        )
-        issues.add("jobs-mixed", summary)
-
-
-def warn_of_disjoint_runs(
-    captures: Sequence[Capture], spans: Mapping[int, Span], issues: Issues
-) -> None:
-    """Book that some ranks were recorded hours before others: they are of several runs.
-
-    Args:
-        spans: of the ranks, after their clocks were aligned. Ranks whose stamps are not tied to
-            Unix time are left out.
-    """
-    tied = {
-        capture.rank for capture in captures if capture.clock is not None and capture.clock.is_tied
-    }
-    timed = sorted((span, rank) for rank, span in spans.items() if span and rank in tied)
-    runs: list[list[int]] = []
-    end_ns = 0
-    for (start_ns, last_ns), rank in timed:
-        if not runs or start_ns - end_ns > APART_NS:
-            runs.append([])
-        runs[-1].append(rank)
-        end_ns = max(end_ns, last_ns)
-    if len(runs) > 1:
-        first_time = {rank: utc_text(span[0])[:16] for span, rank in timed}
-        issues.add(
-            "jobs-mixed",
-            where="; ".join(
-                f"ranks {format_ranges(ranks)} from {first_time[ranks[0]]}" for ranks in runs
-            ),
-        )
-
-
 # -- processes ------------------------------------------------------------------------------------
 
 
-def traits(capture: Capture) -> dict[str, object]:
-    """The traits of its process that a capture states."""
-    identity = {"host": capture.host, "pid": capture.pid, "device": capture.device}
-    return {k: v for k, v in {**identity, **capture.traits}.items() if v not in ("", -1)}
+class _Times:
+    """When captures were recorded.
+
+    Attributes:
+        known: whether the events of all captures that may be of one process may be read for it.
+    """
+
+    def __init__(self, captures: Sequence[Capture]) -> None:
+        claims = Counter(map(_claim, captures))
+        contested = [capture for capture in captures if claims[_claim(capture)] > 1]
+        self.known = bytes_of(contested) <= MOST_BYTES
+        self._spans: dict[int, tuple[Capture, Span]] = {}
+
+    def span(self, capture: Capture) -> Span:
+        """First and last time of a capture."""
+        if id(capture) not in self._spans:
+            self._spans[id(capture)] = capture, span_of(capture)
+        return self._spans[id(capture)][1]
 
 
-def differ(one: Capture, other: Capture) -> str:
-    """A trait that both state and in which they differ; "" without any."""
-    own_traits, other_traits = traits(one), traits(other)
-    return next(
-        (key for key in own_traits if other_traits.get(key, own_traits[key]) != own_traits[key]), ""
-    )
-
-
-def _processes(captures: Sequence[Capture]) -> list[Process]:
+def _processes(captures: Sequence[Capture], times: _Times) -> list[Process]:
     """The captures of each process, one that states its rank first.
 
     Those of one folder are joined first: a later window of a replica is in the same folder.
     """
-    claims = [_claim(capture) for capture in captures]
-    times = Counter(claims)
-    contested = [
-        capture for capture, claim in zip(captures, claims, strict=True) if times[claim] > 1
-    ]
-    readable, spans = _bytes(contested) <= MOST_BYTES, dict[int, Span]()
     in_folders: dict[Hashable, list[Process]] = {}
     for capture in sorted(captures, key=lambda capture: capture.rank is None):
-        folder = _without_times(capture).rpartition("/")[0]
-        _join([capture], in_folders.setdefault((_claim(capture), folder), []), readable, spans)
+        folder = without_times(path_of(capture)).rpartition("/")[0]
+        _join([capture], in_folders.setdefault((_claim(capture), folder), []), times)
     alike: dict[Hashable, list[Process]] = {}
     for processes in in_folders.values():
         for process in processes:
             among = alike.setdefault(_claim(process[0]), [])
-            joined = _join(process, among, readable, spans)
-            recorded = traits(process[0])
+            joined = _join(process, among, times)
+            recorded = process[0].identity()
             if joined is process and process[0].rank is not None and "pid" in recorded:
                 # captures of it may state no rank
                 alike.setdefault((process[0].reader, recorded["pid"]), []).append(process)
@@ -230,13 +181,11 @@ def _processes(captures: Sequence[Capture]) -> list[Process]:
     )
 
 
-def _join(
-    captures: Process, among: list[Process], readable: bool, spans: dict[int, Span]
-) -> Process:
+def _join(captures: Process, among: list[Process], times: _Times) -> Process:
     """Add captures of one process to the first process that they may be of, else as another."""
     for process in among:
         if not any(
-            _are_two_processes(joined, candidate, readable, spans)
+            _are_two_processes(joined, candidate, times)
             for joined in process
             for candidate in captures
         ):
@@ -246,68 +195,56 @@ def _join(
     return captures
 
 
-def _without_times(capture: Capture) -> str:
-    return _TIME.sub("#", path_of(capture))
-
-
-_TIME = lazy_regex(r"\d{4}(?:[-_.]?\d\d){2}(?:[-_.T ]?\d\d){3}(?:[-_.]?\d+)?|\d{12,19}")
-"""A time in a path: 2024_11_26_06_49_10, 20241126064910123, or counted from 1970."""
-
-
 def _claim(capture: Capture) -> Hashable:
     """Equal for captures that may be of one process: the rank, else the process id, else the path
     without its times."""
     if capture.rank is not None:
         return capture.rank
-    recorded = traits(capture)
-    return (capture.reader, recorded.get("pid", _without_times(capture)))
+    recorded = capture.identity()
+    return (capture.reader, recorded.get("pid", without_times(path_of(capture))))
 
 
-def _are_two_processes(
-    one: Capture, other: Capture, readable: bool, spans: dict[int, Span]
-) -> bool:
-    """Whether two captures that may be of one process are of two.
-
-    Args:
-        readable: whether their events may be read to decide it.
-        spans: of captures that were read, by their id.
-    """
+def _are_two_processes(one: Capture, other: Capture, times: _Times) -> bool:
+    """Whether two captures that may be of one process are of two."""
     if one.reader != other.reader:
         return False
     if one.source is other.source and one.files == other.files:
         return True  # processes of one file
-    if None in (one.rank, other.rank) and differ(one, other):
+    different = one.differs(other)
+    if different and None in (one.rank, other.rank):
         return True
-    domains = {c.clock.domain if c.clock else None for c in (one, other)}
-    if domains != {Domain.UNIX}:
-        return bool(differ(one, other))
-    if not readable:
-        return differ(one, other) not in ("", "pid")
-    for capture in (one, other):
-        if id(capture) not in spans:
-            spans[id(capture)] = span_of(capture)
-    return bool(contradiction(one, spans[id(one)], other, spans[id(other)]))
+    if {c.clock.domain if c.clock else None for c in (one, other)} != {Domain.UNIX}:
+        return bool(different or contradiction(one, None, other, None))
+    if not times.known:
+        return different not in ([], ["pid"]) or bool(contradiction(one, None, other, None))
+    return bool(contradiction(one, times.span(one), other, times.span(other)))
 
 
 def contradiction(one: Capture, span: Span, other: Capture, another: Span) -> str:
     """Why two recordings of one reader cannot be windows of one process; "" if they can be.
 
     A process records itself once at a time. Recordings that overlap by more than :data:`OVERLAP` of
-    the shorter one, or at all while a trait differs, are of two processes.
+    the shorter one, or at all while a trait differs, are of two processes. So are those whose names
+    have different coordinates, which a job that is started again keeps ("ep" is also an epoch).
     """
+    place, other_place = place_in_name(one), place_in_name(other)
+    for axis, n in place.items():
+        if axis != "ep" and other_place.get(axis, n) != n:
+            return f"their names have {axis} {n} and {other_place[axis]}"
     if span is None or another is None:
         return ""
     common = min(span[1], another[1]) - max(span[0], another[0])
     if common <= 0:
         return ""
-    if trait := differ(one, other):
-        values = (traits(capture)[trait] for capture in (one, other))
-        return f"they ran at the same time, with {trait} {' and '.join(map(str, values))}"
+    if different := one.differs(other):
+        values = (str(capture.identity()[different[0]]) for capture in (one, other))
+        return f"they ran at the same time, with {different[0]} {' and '.join(values)}"
     shorter = min(span[1] - span[0], another[1] - another[0])
     return "they ran at the same time" if common > OVERLAP * max(shorter, 1) else ""
 
 
-def _bytes(captures: Sequence[Capture]) -> int:
+def bytes_of(captures: Sequence[Capture]) -> int:
+    """The size of the files that are read for events."""
     return sum(capture.source.size(name) for capture in captures for name in capture.files)
 
 
@@ -317,7 +254,7 @@ def _recorded_together(captures: Sequence[Capture]) -> bool:
     clocks = {capture.clock.domain if capture.clock else None for capture in captures}
     if len(files) == 1:
         return True
-    if clocks not in ({Domain.UNIX}, {Domain.MONOTONIC}) or _bytes(captures) > MOST_BYTES:
+    if clocks not in ({Domain.UNIX}, {Domain.MONOTONIC}) or bytes_of(captures) > MOST_BYTES:
         return False
     spans = sorted(span for capture in captures if (span := span_of(capture)) is not None)
     return len(spans) == len(captures) and all(a[1] > b[0] for a, b in pairwise(spans))
@@ -368,11 +305,16 @@ def _repeated(values: Sequence[object]) -> bool:
 
 
 def _contradicted(ranks: Sequence[int], captures: Sequence[Capture]) -> bool:
-    """Whether a capture states another rank. Ranks that several processes state count within a
-    replica, a container or a host, and contradict nothing."""
+    """Whether a capture states another rank. Ranks that several processes state, or that stand in
+    a name beside the replica, count within a replica, a container or a host, and contradict
+    nothing."""
     recorded = [capture.rank for capture in captures if capture.rank is not None]
-    return not _repeated(recorded) and any(
-        capture.rank not in (None, rank) for capture, rank in zip(captures, ranks, strict=True)
+    if _repeated(recorded):
+        return False
+    places = [place_in_name(capture) for capture in captures]
+    return any(
+        capture.rank not in (None, rank, place["rank"] if len(place) > 1 else rank)
+        for capture, rank, place in zip(captures, ranks, places, strict=True)
     )
 
 
@@ -400,7 +342,7 @@ _SPARSE = 8
 def _by_numbers(captures: Sequence[Capture]) -> list[int] | None:
     """Ranks by the one number in a folder or file name that differs between all processes, counts
     from 0 and is below :data:`_SPARSE` times their number: ``%rank%``, ``$SLURM_PROCID``."""
-    recorded = [tuple(sorted(traits(capture).items())) for capture in captures]
+    recorded = [tuple(sorted(capture.identity().items())) for capture in captures]
     if _repeated(recorded) and not _recorded_together(
         captures
     ):  # else they may be windows of one process
@@ -422,7 +364,7 @@ def _by_numbers(captures: Sequence[Capture]) -> list[int] | None:
 
 
 def _host(capture: Capture) -> str:
-    return str(traits(capture).get("host", ""))
+    return str(capture.identity().get("host", ""))
 
 
 def _on_host(trait: str) -> Callable[[Sequence[Capture]], list[int] | None]:
@@ -434,7 +376,7 @@ def _on_host(trait: str) -> Callable[[Sequence[Capture]], list[int] | None]:
         if "" in hosts and (len(set(hosts)) > 1 or not _recorded_together(captures)):
             return None
         order = sorted(set(hosts), key=natural_order)
-        values = [{**traits(capture), "rank": capture.rank}.get(trait) for capture in captures]
+        values = [{**capture.identity(), "rank": capture.rank}.get(trait) for capture in captures]
         inner = [value for value in values if isinstance(value, int)]
         places = [(order.index(host), n) for host, n in zip(hosts, inner, strict=False)]
         unequal = len({hosts.count(host) for host in order}) > 1

@@ -18,7 +18,6 @@ from traceconv.alignment import plan as clocks
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues, StrictError
 from traceconv.core.model import Capture, Track
-from traceconv.find.identity import warn_of_disjoint_runs
 from traceconv.find.rank_selection import refuse_missing
 from traceconv.merging import beside
 from traceconv.merging.beside import OtherSources
@@ -143,7 +142,6 @@ def settled(ranks: Ranks, options: MergeOptions, executor: Executor, progress: P
     clock = clocks.plan(
         ranks.captures, options.align, records, options.align_max_error_ns, spans=spans
     )
-    warn_of_disjoint_runs(ranks.captures, clock.aligned_spans(spans), ranks.issues)
     job: JobSummary | None = None
     if options.summarizes or ranks.summarized:
         from traceconv.merging.job_summary import JobSummary

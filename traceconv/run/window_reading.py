@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from traceconv.core.clock import Correction, Domain, utc_text
+from traceconv.alignment.jobs import of_several_times
+from traceconv.core.clock import Correction, Domain
 from traceconv.core.columns import (
     BLOB_BITS,
     I64,
@@ -27,7 +28,7 @@ from traceconv.core.intervals import union
 from traceconv.core.model import Capture, Layer, OpClass, Trace, Track, arranged
 from traceconv.core.side_tables import SideTable, joined_tables
 from traceconv.find.capture_windows import NAME_THEM, twice
-from traceconv.find.identity import APART_NS, contradiction, differ
+from traceconv.find.identity import contradiction
 from traceconv.passes.places import Device, devices
 from traceconv.passes.timestamp_outliers import timestamp_outliers
 
@@ -66,12 +67,8 @@ def read_windows(capture: Capture, read: Callable[[Capture], Trace]) -> Trace:
     timelines = [trace for trace in traces if not trace.hints.supplement] or traces
     timed = [(span, trace) for trace in timelines if (span := spans[id(trace)]) is not None]
     _refuse_copies(timelines, timed)
-    for (a, earlier), (b, later) in pairwise(timed):
-        trait = differ(earlier.capture, later.capture)
-        if trait and b[0] - a[1] > APART_NS:
-            times = f"{utc_text(a[0])[:16]} and {utc_text(b[0])[:16]}"
-            where = f"{earlier.capture.title} and {later.capture.title}"
-            issues.add("jobs-mixed", where, f"{times}, another {trait}")
+    if runs := of_several_times((span, trace.capture) for span, trace in timed):
+        issues.add("jobs-mixed", runs)
     issues.extend(issue for trace in traces for issue in trace.issues)
     return replace(joined(traces), capture=_described(capture, traces), issues=issues)
 
@@ -130,6 +127,10 @@ def _refuse_copies(traces: Sequence[Trace], timed: Sequence[tuple[tuple[int, int
             kinds = (_DEVICES[trace.hints.vendor == "ascend"] for trace in (trace, later))
             why = "one ran on {}, the other on {}".format(*kinds)
             raise twice(a, b, why, _choices(a, b))
+    for trace, later in pairwise(traces):  # by their names
+        a, b = trace.capture, later.capture
+        if a.reader == b.reader and (why := contradiction(a, None, b, None)):
+            raise twice(a, b, why, NAME_THEM)
     for ((low, high), trace), ((start, end), later) in combinations(timed, 2):
         if min(high, end) > max(low, start):
             _refuse_copy(trace, later, max(low, start), min(high, end))

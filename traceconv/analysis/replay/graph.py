@@ -61,6 +61,10 @@ class Clocks(Protocol):
     def error_ns(self, rank: int) -> int | None:
         """How far they may be off, None if unknown."""
 
+    @property
+    def several_jobs(self) -> str:
+        """What shows that the ranks are of several jobs; "" if nothing does."""
+
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Operations are rows, in the order in which they can be replayed: by *level*, every operation

@@ -52,7 +52,6 @@ _ROUNDS = 3
 _NOISE = 5  # times what ranks usually differ by: a step with less has nothing to show
 _UNEVEN = 0.05  # of a step
 _RECORDED = 4  # times LEVEL: a recorded cause is less likely to be noise
-_MOST_OWN_NS = 3600 * 10**9  # of a step: more begins in one run and ends in another
 
 
 def judge(
@@ -85,6 +84,9 @@ def _judged(
         matched([summary.collectives for summary in summaries]) if groups is None else groups
     )
     compared = sum(int(((group.row >= 0).sum(axis=1) >= 2).sum()) for group in groups)
+    if clocks.several_jobs:
+        why = f"the captures are of several jobs ({clocks.several_jobs}); name those of one"
+        return Verdict(ranks, clocks.method, compared=compared, reason=why)
     try:
         replay = replay_of(summaries, clocks, groups)
     except Unusable as e:
@@ -100,12 +102,6 @@ def _judged(
         if not any(group.named for summary in summaries for group in summary.collectives.groups):
             why += "; the captures do not say which ranks form a group (profiles of PyTorch do)"
         return msgspec.structs.replace(basis, reason=why)
-    if (replay.own.table > _MOST_OWN_NS).any():
-        why = "a rank would work for more than an hour in one step"
-        return Verdict(
-            ranks, clocks.method, compared=compared,
-            reason=f"{why}: the captures are of several runs; name those of one",
-        )  # fmt: skip
     if not (replay.graph.sizes > 1).any():
         return msgspec.structs.replace(basis, reason=_unmatched(summaries, groups))
     return _Judging(replay, material).verdict(basis)

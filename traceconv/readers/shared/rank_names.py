@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from itertools import product
 from pathlib import PurePosixPath
 
@@ -49,6 +51,34 @@ def rank_in_name(path: str) -> int | None:
     return None
 
 
+_TIME = lazy_regex(
+    r"(?<!\d)(?:(1\d{9})(\d{3}|\d{6}|\d{9})?(?!\d)"
+    r"|(20\d\d)[-_.]?(\d\d)[-_.]?(\d\d)[-_.T ]?(\d\d)[-_.]?(\d\d)[-_.]?(\d\d)"
+    r"(?:[-_.]?(\d{1,9}))?(?!\d)"
+    r"|\d{12,19}(?!\d))"
+)
+"""A time: counted from 1970, 2024_11_26_06_49_10, 20241126064910123; or some other clock."""
+
+
+def without_times(path: str) -> str:
+    """A path with the same text for every time in it."""
+    return _TIME.sub("#", path)
+
+
+def time_in(name: str) -> int:
+    """The last time in a name, Unix ns; 0 if there is none. Dates are taken as local time."""
+    last = 0
+    for seconds, fraction, *date, rest in _TIME.findall(name):
+        if seconds:
+            last = int((seconds + fraction).ljust(19, "0"))
+        elif date[0]:
+            with suppress(ValueError):  # no such day
+                year, month, day, hour, minute, second = map(int, date)
+                at = datetime(year, month, day, hour, minute, second).timestamp()
+                last = int(at) * 1_000_000_000 + int(rest.ljust(9, "0"))
+    return last
+
+
 def path_of(capture: Capture) -> str:
     """The path of a capture."""
     return capture.source.title(capture.files[0]) if capture.files else capture.title
@@ -82,6 +112,12 @@ def agreed(captures: Sequence[Capture]) -> list[tuple[int, int, Place]] | None:
     if any(c.rank not in (None, rank) for c, rank in zip(captures, ranks, strict=True)):
         return None
     return [(rank, size, place) for rank, place in zip(ranks, places, strict=True)]
+
+
+def place_in_name(capture: Capture) -> Place:
+    """The coordinates in the name of a capture; empty without any."""
+    place_and_size = _in_name(capture)
+    return place_and_size[0] if place_and_size else {}
 
 
 def _in_name(capture: Capture) -> tuple[Place, int] | None:
