@@ -7,6 +7,7 @@ summary is MessagePack: its version, then its fields; a column is its type, its 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, get_args
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import SOMETIMES, CollectiveRecords
@@ -44,12 +46,26 @@ class RuleRecords(msgspec.Struct, frozen=True):
     """The facts of one rank that rules judge.
 
     Attributes:
-        known:  JSON values by id of the rule; rules the rank has no data for are not there.
+        known:  encoded JSON values by id of the rule, see :meth:`of`; without rules that the rank
+            has no data for. Decoded they would be most of the memory of a job.
         broken: what could not be read, by id of the rule that needs it.
     """
 
-    known: dict[str, dict[str, Any]] = {}
+    known: dict[str, msgspec.Raw] = {}
     broken: dict[str, str] = {}
+
+    def of(self, rule: str) -> dict[str, Any] | None:
+        """The facts that a rule needs; None if the rank has no data for it."""
+        encoded = self.known.get(rule)
+        return None if encoded is None else msgspec.msgpack.decode(encoded, type=dict[str, Any])
+
+
+def encoded_facts(facts: Mapping[str, Any]) -> msgspec.Raw:
+    """The facts of a rule for :class:`RuleRecords`."""
+    try:
+        return msgspec.Raw(msgspec.msgpack.encode(facts))
+    except UnicodeEncodeError:
+        return msgspec.Raw(msgspec.msgpack.encode(_valid(facts)))
 
 
 class Excerpts(msgspec.Struct, frozen=True, eq=False):
@@ -180,7 +196,7 @@ def _unpacked(kind: Any, packed: Any) -> NDArray[Any]:
     """The column that :func:`_packed` made; ``kind`` is the type its field is declared with."""
     if isinstance(packed, list):
         texts = np.empty(len(packed), object)
-        texts[:] = [str(text) for text in packed]
+        texts[:] = [sys.intern(str(text)) for text in packed]  # few differ, in all ranks
         return texts
     dtype = np.dtype(packed["type"])
     declared = _declared(kind)
@@ -208,11 +224,16 @@ def _valid(value: Any) -> Any:
     return [_valid(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def decode(content: bytes | memoryview, source: str = "summary of a rank") -> RankSummary:
+def decode(
+    content: bytes | memoryview,
+    source: str = "summary of a rank",
+    known_groups: dict[Any, Any] | None = None,
+) -> RankSummary:
     """The summary in ``content``.
 
     Args:
         source: what it is called in messages.
+        known_groups: of other ranks; equal ones become one object, see :meth:`Placement.sharing`.
 
     Raises:
         MalformedInputError: it is none, or of another version.
@@ -225,7 +246,16 @@ def decode(content: bytes | memoryview, source: str = "summary of a rank") -> Ra
         _check(summary)
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError) as e:
         raise MalformedInputError(source, "", f"not a summary of a rank: {e}") from e
-    return summary
+    shared: dict[Any, Any] = {} if known_groups is None else known_groups
+    groups = tuple(shared.setdefault(group, group) for group in summary.collectives.groups)
+    known = {rule: facts.copy() for rule, facts in summary.rules.known.items()}  # not all content
+    rules = RuleRecords(known, summary.rules.broken)
+    return replace(
+        summary,
+        collectives=replace(summary.collectives, groups=groups),
+        placement=summary.placement.sharing(shared),
+        rules=rules,
+    )
 
 
 def _check(summary: RankSummary) -> None:

@@ -105,6 +105,12 @@ class Placement(msgspec.Struct, frozen=True):
     place: str = ""
     job: tuple[tuple[int, int], ...] = ()
 
+    def sharing(self, known: dict[ParallelGroup, ParallelGroup]) -> Placement:
+        """The same with equal groups of all ranks as one object, for ``known`` has them: of 4096
+        ranks, lists of members are most of the memory otherwise."""
+        groups = tuple(known.setdefault(group, group) for group in self.groups)
+        return msgspec.structs.replace(self, groups=groups)
+
     def among_all(self, stated: Sequence[int]) -> tuple[int, ...]:
         """Ranks that the capture states, as they are numbered among all captures; () if one of them
         was not captured."""
@@ -369,7 +375,8 @@ def recorded_shape(placements: Mapping[int, Placement], hosts: Mapping[int, str]
 
 def stated_stage(rank: int, placement: Placement) -> int:
     """The pipeline stage of a rank as its own capture states it, -1 if it does not."""
-    return recorded_shape({rank: placement}, {}).stage(rank)
+    _, (stage,) = _on_axis(STAGE, [rank], {rank: placement})
+    return stage
 
 
 def shape_of(ranks: Sequence[int], columns: Iterable[tuple[Axis, Sequence[int]]]) -> JobShape:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +29,9 @@ from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import map_ranks, stored
 from traceconv.run.stages import collectives, events, passed
 from traceconv.store.cache import Kept
+
+BATCH_BYTES = 32 << 20
+"""Encoded summaries that are in memory, and in one file of the cache."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +118,12 @@ class Ranks:
         """The summaries: those that are kept, and those of ranks that are read now."""
         cached = Kept(self.captures, work.of_any_rank, self.run.cache)
         found: dict[int, RankSummary] = {}
+        groups: dict[Any, Any] = {}
 
         def take(rank: int, content: bytes) -> None:
             parts, body = msgspec.msgpack.decode(content, type=tuple[Parts, memoryview])
             if rank not in found and parts.answer(work.requested):
-                summary = decode(body, f"summary of rank {rank}")
+                summary = decode(body, f"summary of rank {rank}", groups)
                 found[rank] = part(summary, work.requested) if parts.divisible else summary
 
         for rank, content in cached.found():
@@ -127,13 +132,17 @@ class Ranks:
         reading = work
         if cached.active and not work.collectives:
             reading = dataclasses.replace(work, spare=spare_parts(work.requested))
+        batch: dict[int, bytes] = {}
         results = map_ranks(reading, missing, self.executor, self.run, self.issues, what=what)
-        encoded = {
-            capture.rank: content for capture, content in results if capture.rank is not None
-        }
-        cached.keep(encoded)
-        for rank, content in encoded.items():
-            take(rank, content)
+        for capture, content in results:
+            if capture.rank is None:
+                continue
+            take(capture.rank, content)
+            batch[capture.rank] = content
+            if sum(map(len, batch.values())) > BATCH_BYTES:
+                cached.keep(batch)
+                batch.clear()
+        cached.keep(batch)
         return found
 
 

@@ -13,6 +13,7 @@ Numbers are little-endian. A file that was cut off has no end.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import IO, Any
 
 from traceconv.store import blocks
@@ -56,4 +57,5 @@ def directory(file: IO[bytes], sign: bytes, version: int) -> Any:
     if not 0 < stored <= end or size > min(_MOST, blocks.MOST_TIMES * stored):
         raise ValueError("its directory is damaged")
     file.seek(end - stored)
-    return json.loads(blocks.unpack(file.read(stored), size))
+    text = blocks.unpack(file.read(stored), size)
+    return json.loads(text, parse_int=lru_cache(1 << 16)(int))  # numbers of ranks recur

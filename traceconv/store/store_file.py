@@ -17,6 +17,7 @@ import msgspec
 
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.core.errors import Issues, MalformedInputError, OptionError, SourceError
+from traceconv.core.job_shape import ParallelGroup
 from traceconv.core.model import Capture, Trace
 from traceconv.core.source import RecordedSource, Source
 from traceconv.core.version import STORE as VERSION
@@ -174,7 +175,10 @@ def load(source: Source) -> Store:
         issues = Issues()
         issues.extend(rank_file.issues_of(directory["issues"]))
         words = msgspec.convert(directory["comm_patterns"], tuple[str, ...])
-        captures = tuple(_capture(record, path.absolute(), words) for record in directory["ranks"])
+        groups: dict[ParallelGroup, ParallelGroup] = {}
+        captures = tuple(
+            _capture(record, path.absolute(), words, groups) for record in directory["ranks"]
+        )
         if not captures:
             raise ValueError("it holds no ranks")
         return Store(captures, msgspec.convert(directory["unknown"], tuple[str, ...]), issues)
@@ -185,7 +189,12 @@ def load(source: Source) -> Store:
         raise MalformedInputError(label, "", why) from e
 
 
-def _capture(entry: dict[str, Any], path: Path, comm_patterns: tuple[str, ...]) -> Capture:
+def _capture(
+    entry: dict[str, Any],
+    path: Path,
+    comm_patterns: tuple[str, ...],
+    groups: dict[ParallelGroup, ParallelGroup],
+) -> Capture:
     offset, size = int(entry["at"]), int(entry["size"])
     record = entry["capture"]
     views = msgspec.convert(entry["views"], dict[str, tuple[int, int]])
@@ -194,4 +203,4 @@ def _capture(entry: dict[str, Any], path: Path, comm_patterns: tuple[str, ...]) 
     capture = rank_file.capture_of(record, source)
     if capture.rank is None or offset < 0 or size < 0:
         raise ValueError("a rank without number or place")
-    return capture
+    return replace(capture, placement=capture.placement.sharing(groups))

@@ -13,7 +13,7 @@ import orjson
 from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.losses import of_all
 from traceconv.analysis.rank_facts import COPIES, EXPOSED, IDLE, PAUSE, Losses
-from traceconv.analysis.rank_summary import RankSummary, RuleRecords
+from traceconv.analysis.rank_summary import RankSummary, RuleRecords, encoded_facts
 from traceconv.analysis.replay.graph import Clocks
 from traceconv.analysis.replay.job import PEERS, STAGES, STEP, WAITS, Replay
 from traceconv.analysis.rules.catalog import chosen, thresholds
@@ -476,7 +476,7 @@ def rule_records(trace: Trace, rules: Iterable[str] | None = None) -> RuleRecord
             broken[look] = str(e)[:200]
     return RuleRecords(
         {
-            rule.id: dict(facts)
+            rule.id: encoded_facts(facts)
             for rule in selected
             if (facts := facts_by_look.get(rule.facts)) is not None
         },
@@ -546,7 +546,7 @@ def judge(
         facts_by_rank = {
             summary.rank: records
             for summary in summaries
-            if (records := summary.rules.known.get(rule.id)) is not None
+            if (records := summary.rules.of(rule.id)) is not None
             and not any(map(math.isnan, completed(rule_limits, records).values()))
         }
         blind = tuple(summary.rank for summary in summaries if summary.rank not in facts_by_rank)
