@@ -231,7 +231,8 @@ class _Watching:
             new = self._new_files(began)
             pause_s = max(POLL_S, 9 * (time.monotonic() - began))
             patient = began - started < self.asked.timeout_ns / 1e9
-            if self.asked.once and patient and self._is_being_written(began):
+            is_written = any(self._quiet_s(path, began) < SETTLED_S for path in self.changed)
+            if self.asked.once and patient and is_written:
                 time.sleep(pause_s)
                 continue
             if new != looked_at:
@@ -284,9 +285,6 @@ class _Watching:
     def _quiet_s(self, path: Path, now: float) -> float:
         """Seconds since a file was last seen to change."""
         return now - self.changed[path][1]
-
-    def _is_being_written(self, now: float) -> bool:
-        return any(self._quiet_s(path, now) < SETTLED_S for path in self.changed)
 
     def _is_over(self, files: Iterable[Path], now: float) -> bool:
         """Whether nothing more is to be expected of some files."""

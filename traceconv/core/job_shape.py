@@ -366,7 +366,11 @@ def recorded_shape(placements: Mapping[int, Placement], hosts: Mapping[int, str]
     """
     ranks = sorted(placements)
     columns = [_on_nodes(ranks, hosts)]
-    by_axis = {name: _on_axis(name, ranks, placements) for name in _stated_axes(placements)}
+    stated: set[str] = set()
+    for placement in placements.values():
+        stated |= {axis for group in placement.groups for axis in axes_of(group.name)}
+        stated |= placement.coordinates.keys() | placement.sizes.keys()
+    by_axis = {name: _on_axis(name, ranks, placements) for name in sorted(stated - {NODE})}
     if REPLICATE in by_axis and SHARD in by_axis and _is_unsaid(DATA, placements):
         by_axis[DATA] = _of_parts(ranks, by_axis[REPLICATE], by_axis[SHARD], placements)
     columns += by_axis.values()
@@ -385,14 +389,6 @@ def shape_of(ranks: Sequence[int], columns: Iterable[tuple[Axis, Sequence[int]]]
     ordered = sorted(columns, key=lambda item: (order.get(item[0].name, len(AXES)), item[0].name))
     places = tuple(tuple(column) for _, column in ordered)
     return JobShape(tuple(ranks), tuple(axis for axis, _ in ordered), places)
-
-
-def _stated_axes(placements: Mapping[int, Placement]) -> list[str]:
-    names: set[str] = set()
-    for placement in placements.values():
-        names |= {axis for group in placement.groups for axis in axes_of(group.name)}
-        names |= placement.coordinates.keys() | placement.sizes.keys()
-    return sorted(names - {NODE})
 
 
 def _on_nodes(ranks: Sequence[int], hosts: Mapping[int, str]) -> tuple[Axis, list[int]] | None:

@@ -10,7 +10,7 @@ tables there are and how to read each. The file is opened when a column is first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -198,34 +198,54 @@ def joined_tables(tables: Sequence[SideTable]) -> SideTable:
         loaded = [table.load() for table in tables]
         for table in tables:
             table.account(issues)
-        sizes = [len(next(iter(columns.values()), ())) for columns in loaded]
-        names = dict.fromkeys(name for columns in loaded for name in columns)
-        return {name: _below(name, loaded, sizes) for name in names}
+        return below_each_other(loaded)
 
     return SideTable(tables[0].name, ", ".join(t.file for t in tables), load, issues)
 
 
-def _below(name: str, loaded: Sequence[Columns], sizes: Sequence[int]) -> NDArray[Any]:
-    """One column of several tables; as text where they differ in its type."""
-    kinds = {columns[name].dtype for columns in loaded if name in columns}
-    dtype = kinds.pop() if len(kinds) == 1 else np.dtype(object)
-    empty: Any = {"i": ABSENT, "f": np.nan}.get(dtype.kind, "")
-    parts = [
-        columns[name] if name in columns else np.full(size, empty, dtype)
-        for columns, size in zip(loaded, sizes, strict=True)
-    ]
-    if dtype.kind == "O":
-        parts = [_texts(part) for part in parts]
-    return np.concatenate(parts)
+_EMPTY: Mapping[str, Any] = {"O": "", "f": float("nan"), "i": ABSENT}
+"""An empty cell by the kind of a column's type, the widest kind first."""
 
 
-def _texts(column: NDArray[Any]) -> NDArray[Any]:
-    """A column as text, absent cells empty."""
-    if column.dtype.kind == "O":
+def kinds_of(columns: Iterable[NDArray[Any]]) -> set[str]:
+    """The kinds of types among columns ("i", "f", "O"), without those that have no values."""
+    return {column.dtype.kind for column in columns if not _is_absent(column).all()}
+
+
+def below_each_other(parts: Sequence[Columns]) -> dict[str, NDArray[Any]]:
+    """The rows of tables below each other. A column that one of them lacks is empty there.
+
+    A column has the widest type that it has in any part: text, then float, then whole numbers.
+    """
+    sizes = [len(next(iter(part.values()), ())) for part in parts]
+    columns: dict[str, NDArray[Any]] = {}
+    for heading in dict.fromkeys(heading for part in parts for heading in part):
+        given = [part[heading] for part in parts if heading in part]
+        kinds = kinds_of(given) or {column.dtype.kind for column in given}
+        kind = next(kind for kind in _EMPTY if kind in kinds)
+        columns[heading] = np.concatenate(
+            [
+                _as_kind(part.get(heading, np.full(size, ABSENT)), kind)
+                for part, size in zip(parts, sizes, strict=True)
+            ]
+        )
+    return columns
+
+
+def _is_absent(column: NDArray[Any]) -> NDArray[np.bool_]:
+    kind = column.dtype.kind
+    return np.asarray(np.isnan(column) if kind == "f" else column == _EMPTY[kind], bool)
+
+
+def _as_kind(column: NDArray[Any], kind: str) -> NDArray[Any]:
+    """A column as a wider type, or as any if it has no values."""
+    if column.dtype.kind == kind:
         return column
-    absent = np.isnan(column) if column.dtype.kind == "f" else column == ABSENT
-    texts = ["" if gone else str(v) for v, gone in zip(column.tolist(), absent, strict=True)]
-    return np.array(texts, object)
+    absent = _is_absent(column)
+    wider = np.full(len(column), _EMPTY[kind], object if kind == "O" else f"{kind}8")
+    present = column[~absent]
+    wider[~absent] = list(map(str, present.tolist())) if kind == "O" else present
+    return wider
 
 
 def _by_name(loaded: Columns) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

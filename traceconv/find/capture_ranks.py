@@ -82,19 +82,16 @@ def with_ranks(captures: Sequence[Capture], rule: str, issues: Issues) -> list[C
         if capture.rank is not None and capture.rank < 0:
             issues.add("rank-conflict", capture.title, f"{capture.rank} is not a rank")
             possible[position] = replace(capture, rank=None, rank_from="")
-    ranked = _needed(_ranked(possible, rule, issues), issues)
+    found = _ranked(possible, rule, issues)
+    needed = [c for c in found if c.rank is not None or not c.optional]
+    for capture in found if needed else ():
+        if capture.rank is None and capture.optional:
+            issues.add("unused-file", capture.title, "nothing names its rank")
+    ranked = needed or found
     if len(ranked) == 1 and ranked[0].rank is None:
         ranked = [replace(ranked[0], rank=0, rank_from="assumed")]
         issues.add("rank-assumed", ranked[0].title, rank=0)
     return ranked
-
-
-def _needed(captures: list[Capture], issues: Issues) -> list[Capture]:
-    needed = [c for c in captures if c.rank is not None or not c.optional]
-    for capture in captures if needed else ():
-        if capture.rank is None and capture.optional:
-            issues.add("unused-file", capture.title, "nothing names its rank")
-    return needed or captures
 
 
 def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capture]:

@@ -318,7 +318,10 @@ def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
     Returns:
         -1 if the system lists this end alone; None if it lists none.
     """
-    ends = [f"{_shown(host)}:{port:04X}" for host, port in (client, server)]
+    ends = [  # as the tables of connections write them
+        f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+        for host, port in (client, server)
+    ]
     listed = False
     for table in _TABLES:
         try:
@@ -332,11 +335,6 @@ def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
                 return int(fields[7])
             listed = listed or row == ends[::-1]
     return -1 if listed else None
-
-
-def _shown(host: str) -> str:
-    """An IPv4 address as the tables of connections write it."""
-    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}"
 
 
 class _Answer(Request):

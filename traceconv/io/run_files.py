@@ -62,7 +62,8 @@ def planned(path: str, what: str) -> None:
     run = _current.get()
     if run is None or path == "-":
         return
-    keys: list[str | _Identity] = [_spelled(path)]
+    full = original_url(path) if is_url(path) else os.path.realpath(path)
+    keys: list[str | _Identity] = [unicodedata.normalize("NFC", full).casefold()]
     if not is_url(path) and (identity := _identity(Path(path))) is not None:
         if not Path(path).is_file():
             return  # a pipe or a device, which is never replaced
@@ -96,11 +97,6 @@ def read_from(files: Iterable[Path]) -> None:
 
 def _is_input(path: str) -> OutputPathError:
     return OutputPathError(f"{path}: is an input of this run; choose another name for the output")
-
-
-def _spelled(path: str) -> str:
-    full = original_url(path) if is_url(path) else os.path.realpath(path)
-    return unicodedata.normalize("NFC", full).casefold()
 
 
 def _identity(path: Path) -> _Identity | None:

@@ -55,7 +55,11 @@ def attribution(trace: Trace) -> Trace:
             spans = _work_spans(trace, steps, step_of)[of_graph]
         else:
             spans = np.stack((graph_steps.start_ns, graph_steps.end_ns), axis=1)
-        rows = np.flatnonzero(todo & (step_of < 0) & _may_belong(trace, graph, graphs))
+        rows_left = todo & (step_of < 0)
+        if graph >= 0:  # time assigns no row of another graph, or of none if there are several
+            graph_of_row = trace.events.graph
+            rows_left &= (graph_of_row == graph) | ((graph_of_row < 0) & (len(graphs) == 1))
+        rows = np.flatnonzero(rows_left)
         if len(rows):
             nearest = holding(spans, trace.events.start_ns[rows])
             step_of[rows[nearest >= 0]] = of_graph[nearest[nearest >= 0]]
@@ -171,16 +175,6 @@ def occurrence(steps: StepTable, number: I32, time: I64) -> NDArray[np.intp]:
     last_begun = np.searchsorted(keys, rank * room + begun) - 1
     chosen = np.maximum(last_begun, np.searchsorted(keys, rank * room))
     return np.where(numbers[rank] == number, keys[chosen] - rank * room, -1)
-
-
-def _may_belong(trace: Trace, graph: int, graphs: list[int]) -> Mask:
-    """Rows that time alone assigns to steps of ``graph``: rows of no other graph. If the rank has
-    several graphs, a row without a graph is not assigned."""
-    column = trace.events.graph
-    if graph < 0:
-        return np.ones(len(column), bool)
-    may: Mask = (column == graph) | ((column < 0) & (len(graphs) == 1))
-    return may
 
 
 def _by_launch(

@@ -25,7 +25,10 @@ def queues(trace: Trace) -> Iterator[tuple[Track, I64, I64, int]]:
     start = events.start_ns[task]
     launched = np.minimum(events.start_ns[flows.src[first]], start)
     streams: dict[object, int] = {}  # the first track of each
-    keys = [_stream(track) for track in trace.tracks]
+    keys = [
+        (track.device_kind, track.device, track.stream) if track.stream >= 0 else track
+        for track in trace.tracks
+    ]
     for number, key in enumerate(keys):
         streams.setdefault(key, number)
     of_track = np.array([streams[key] for key in keys], np.int64)
@@ -38,11 +41,6 @@ def queues(trace: Trace) -> Iterator[tuple[Track, I64, I64, int]]:
         length = np.cumsum(np.where(order < n, 1, -1))
         last = np.append(time[1:] > time[:-1], True)
         yield trace.tracks[number], time[last], length[last], n
-
-
-def _stream(track: Track) -> object:
-    """What tracks of one stream share."""
-    return (track.device_kind, track.device, track.stream) if track.stream >= 0 else track
 
 
 def queue_length(trace: Trace) -> Trace:

@@ -56,9 +56,13 @@ def scopes(trace: Trace) -> Trace:
         for rows in np.split(np.arange(len(start)), borders)
         for span in _of_window(paths, path_of[rows], start[rows], end[rows])
     ]
-    depths = 1 + max(depth for depth, *_ in listed)
-    tracks = [Track(Layer.SCOPE, f"layer{depth}", sort=depth) for depth in range(depths)]
-    return trace.add_events("scopes", tracks, _table(trace, listed))
+    depths = 1 + max(level for level, *_ in listed)
+    tracks = [Track(Layer.SCOPE, f"layer{level}", sort=level) for level in range(depths)]
+    depth, names, begins, ends = zip(*listed, strict=True)
+    begin, number = np.array(begins, np.int64), list(map(trace.strings.intern, names))
+    length = np.array(ends, np.int64) - begin
+    rows_added = EventTable.filled(begin, length, track=depth, name=number)
+    return trace.add_events("scopes", tracks, rows_added)
 
 
 def _of_window(
@@ -132,10 +136,3 @@ class _Numbers:
 def _path(name: str) -> Path:
     """The scopes around an operator; empty if this is not its full name."""
     return tuple(name.split("/")[:-1][:MAX_DEPTH]) if ROOTS.match(name) else ()
-
-
-def _table(trace: Trace, scope_spans: Sequence[Span]) -> EventTable:
-    depth, names, start, end = zip(*scope_spans, strict=True)
-    begin, number = np.array(start, np.int64), list(map(trace.strings.intern, names))
-    length = np.array(end, np.int64) - begin
-    return EventTable.filled(begin, length, track=depth, name=number)

@@ -195,7 +195,13 @@ def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = Non
         trace = _from_host(trace, marks)
         step_rows = trace.rows_of(Layer.STEP)
     elif not len(recorded):
-        trace = _whole_range(trace)
+        trace = _with_step_source(trace, StepSource.WHOLE_RANGE, 1)
+        start, end = int(trace.events.start_ns.min()), int(trace.events.end_ns.max())
+        row = EventTable.filled(
+            [start], end - start, track=0, name=trace.strings.intern(WHOLE_RANGE),
+            op=OpClass.ITERATION, step=0,
+        )  # fmt: skip
+        trace = trace.add_events("steps", [MERGED], row)
         return replace(trace, steps=step_table(trace, StepSource.WHOLE_RANGE))
     if len(recorded):
         trace = _laid_out(trace, step_rows, merge_graphs)
@@ -449,12 +455,3 @@ def _with_step_source(trace: Trace, source: StepSource, rows: int) -> Trace:
     trace = trace.with_issue("no-steps" if is_whole else "steps-from-host", count=rows)
     origin = "whole" if is_whole else trace.hints.made_steps or "host"
     return replace(trace, hints=msgspec.structs.replace(trace.hints, made_steps=origin))
-
-
-def _whole_range(trace: Trace) -> Trace:
-    """One step, number 0, from the first start to the last end of all slices and instants."""
-    trace = _with_step_source(trace, StepSource.WHOLE_RANGE, 1)
-    start, end = int(trace.events.start_ns.min()), int(trace.events.end_ns.max())
-    name = trace.strings.intern(WHOLE_RANGE)
-    row = EventTable.filled([start], end - start, track=0, name=name, op=OpClass.ITERATION, step=0)
-    return trace.add_events("steps", [MERGED], row)

@@ -177,7 +177,10 @@ class SpilledRank:
         bounds = rank_file.block_bounds(self.path, *self._place)
         if bounds is None:
             return self.load()
-        low, high = self._shifted(*bounds)
+        low, high = bounds
+        spans = EventTable.filled(low, high - low, track=0, name=0)
+        moved = self._changed(Trace(self.account.capture, events=spans)).events
+        low, high = moved.start_ns, moved.end_ns  # as the changes move them
         needed = np.ones(len(low), bool)
         if start_ns is not None:
             needed &= high >= start_ns - MARGIN_NS
@@ -189,12 +192,6 @@ class SpilledRank:
         for change in self._changes:
             trace = change(trace)
         return trace
-
-    def _shifted(self, low: I64, high: I64) -> tuple[I64, I64]:
-        """Spans of time as the changes move them."""
-        spans = EventTable.filled(low, high - low, track=0, name=0)
-        moved = self._changed(Trace(self.account.capture, events=spans))
-        return moved.events.start_ns, moved.events.end_ns
 
     def collective_records(self) -> CollectiveRecords:
         """The collectives of the rank before it was narrowed to a view, on its own clock."""

@@ -139,8 +139,18 @@ def save_packed(path: Path, trace: Trace, records: CollectiveRecords, tables: bo
             trace, records
         )  # before side tables are read, which may add issues
         columns = {name: out.put(column) for name, column in _columns(trace, records)}
-        columns["args"] = out.put_bytes(_argument_texts(trace.args))
-        columns |= {name: out.put(column) for name, column in _bounds(trace.events)}
+        columns["args"] = out.put_bytes(
+            b"".join(fetch(trace.args, np.arange(begin, end, dtype=np.int32)))
+            for begin in range(0, len(trace.args), _ARGUMENTS)
+            for end in (min(begin + _ARGUMENTS, len(trace.args)),)
+        )
+        begins = np.arange(0, len(trace.events), ROWS)
+        for name, extreme, column in (  # earliest start and latest end of each ROWS events
+            ("events.low_ns", np.minimum, trace.events.start_ns),
+            ("events.high_ns", np.maximum, trace.events.end_ns),
+        ):
+            bounds = extreme.reduceat(column, begins) if len(begins) else np.empty(0, np.int64)
+            columns[name] = out.put(bounds)
         side_tables = []
         for number, table in enumerate(trace.side_tables.values() if tables else ()):
             described, side_columns = _side_table(table, trace.issues)
@@ -148,16 +158,6 @@ def save_packed(path: Path, trace: Trace, records: CollectiveRecords, tables: bo
             for position, column in enumerate(side_columns):
                 columns |= _put_side_column(out, f"tables.{number}.{position}", column)
         out.end({**description, "columns": columns, "side_tables": side_tables})
-
-
-def _bounds(events: EventTable) -> Iterator[tuple[str, Any]]:
-    """Earliest start and latest end of each :data:`ROWS` events."""
-    begins = np.arange(0, len(events), ROWS)
-    if len(begins):
-        yield "events.low_ns", np.minimum.reduceat(events.start_ns, begins)
-        yield "events.high_ns", np.maximum.reduceat(events.end_ns, begins)
-    else:
-        yield from ((name, np.empty(0, np.int64)) for name in ("events.low_ns", "events.high_ns"))
 
 
 ROWS = blocks.BYTES // 8
@@ -221,13 +221,6 @@ class _Output:
             text = blocks.pack(text)
         self._file.write(text + b"".join(n.to_bytes(8, "little") for n in (size, len(text))))
         self._file.write(MAGIC)
-
-
-def _argument_texts(args: Args) -> Iterator[bytes]:
-    """The text of all arguments, in order."""
-    for begin in range(0, len(args), _ARGUMENTS):
-        ids = np.arange(begin, min(begin + _ARGUMENTS, len(args)), dtype=np.int32)
-        yield b"".join(fetch(args, ids))
 
 
 _ARGUMENTS = 4096

@@ -80,7 +80,11 @@ class ParquetWriter:
     def trace(self, trace: Trace) -> Iterator[bytes]:
         """One rank, a row group at a time."""
         for rows in blocks(trace, self._table):
-            texts = self._arguments(trace, rows) if self._table == "events" else None
+            texts = None
+            if self._table == "events":  # the selected arguments as JSON that any parser takes
+                raws = kept(self._selected, self._tally)(fetch(trace.args, trace.events.args[rows]))
+                raws = strict(raws, self._tally)
+                texts = [raw.decode("utf-8", "replace") if raw else None for raw in raws]
             block = arrow_table(trace, self._table, rows, texts)
             if block.num_rows:
                 self._writer.write_table(block, row_group_size=BLOCK)
@@ -92,12 +96,6 @@ class ParquetWriter:
         ):
             self.issues.add(code, count=count, rank=trace.rank)
         self._tally = Rewritten()
-
-    def _arguments(self, trace: Trace, rows: slice) -> list[str | None]:
-        """The selected arguments as JSON that any parser takes."""
-        raws = fetch(trace.args, trace.events.args[rows])
-        raws = strict(kept(self._selected, self._tally)(raws), self._tally)
-        return [raw.decode("utf-8", "replace") if raw else None for raw in raws]
 
     def end(self) -> bytes:
         """The footer."""

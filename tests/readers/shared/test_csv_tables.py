@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
-from traceconv.core.side_tables import ABSENT
+from traceconv.core.side_tables import ABSENT, below_each_other
 from traceconv.io.sources import sources
 from traceconv.readers.shared import csv_tables as _side_tables
-from traceconv.readers.shared.csv_tables import csv_columns, csv_parts, stacked
+from traceconv.readers.shared.csv_tables import csv_columns, csv_parts
 
 
 def read(tmp_path, *texts):
@@ -164,6 +164,6 @@ def test_tables_that_are_typed_are_put_together():
     """Whole numbers become others where they meet them, and text where they meet text."""
     whole = np.array([1, ABSENT])
     text = np.array(["x"], object)
-    joined = stacked([{"A": whole, "B": whole}, {"A": np.array([2.5]), "B": text}])
+    joined = below_each_other([{"A": whole, "B": whole}, {"A": np.array([2.5]), "B": text}])
     assert str(joined["A"].tolist()) == "[1.0, nan, 2.5]"
     assert joined["B"].tolist() == ["1", "", "x"]

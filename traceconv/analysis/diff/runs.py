@@ -194,7 +194,11 @@ def share(items: StepItems, sort: Sort) -> float:
 
 def _with_shared_steps(ranks: Mapping[int, StepItems]) -> dict[int, StepItems]:
     """The steps that all ranks have, if there are any: they are drawn together."""
-    keys = {rank: _numbers(items) for rank, items in ranks.items()}
+    columns = {
+        rank: (items.steps[name].tolist() for name in ("window", "step"))
+        for rank, items in ranks.items()
+    }
+    keys = {rank: list(zip(*numbers, strict=True)) for rank, numbers in columns.items()}
     shared = set.intersection(*map(set, keys.values())) if keys else set()
     if not shared:
         return dict(ranks)
@@ -202,11 +206,6 @@ def _with_shared_steps(ranks: Mapping[int, StepItems]) -> dict[int, StepItems]:
         rank: taken(items, np.array([key in shared for key in keys[rank]], bool))
         for rank, items in ranks.items()
     }
-
-
-def _numbers(items: StepItems) -> list[tuple[int, int]]:
-    columns = (items.steps[name].tolist() for name in ("window", "step"))
-    return list(zip(*columns, strict=True))
 
 
 # -- may they be compared --------------------------------------------------------------------
@@ -224,7 +223,10 @@ def empty(before: Run, after: Run, pairs: Sequence[RankPair]) -> list[str]:
         if not run.ranks
     ]
     if not reasons and not pairs:
-        have = (f"{run.label} has {_ranks_text(run.ranks)}" for run in (before, after))
+        have = (
+            f"{run.label} has rank{'s' * (len(run.ranks) > 1)} {format_ranges(list(run.ranks))}"
+            for run in (before, after)
+        )
         reasons.append(f"they share no rank: {', '.join(have)}")
     return reasons
 
@@ -240,11 +242,6 @@ def obstacles(before: Run, after: Run, pairs: Sequence[RankPair], given: bool) -
     recorded = (_recorded(before.ranks[a], after.ranks[b]) for a, b in pairs)
     reasons += dict.fromkeys(reason for reasons in recorded for reason in reasons)
     return reasons + _models(before, after, pairs)
-
-
-def _ranks_text(ranks: Iterable[int]) -> str:
-    numbers = list(ranks)
-    return f"rank{'s' * (len(numbers) > 1)} {format_ranges(numbers)}"
 
 
 def _sizes(before: Run, after: Run) -> list[str]:
@@ -283,7 +280,17 @@ def _recorded(before: StepItems, after: StepItems) -> list[str]:
 
 def _models(before: Run, after: Run, pairs: Sequence[RankPair]) -> list[str]:
     """Too little computing by operators or kernels that both have, whatever their shapes."""
-    names_by_side = [[_called(*item) for item in _compute(run)] for run in (before, after)]
+    names_by_side: list[list[set[str]]] = []
+    for run in (before, after):
+        items = run.catalog.items
+        computes = items["sort"] == Sort.COMPUTE
+        names, operators = (items[key][computes].tolist() for key in ("name", "type"))
+        names_by_side.append(
+            [
+                {f"kernel {digitless(name)}", *([f"operator {operator}"] if operator else [])}
+                for name, operator in zip(names, operators, strict=True)
+            ]
+        )
     all_names = [{name for names in side for name in names} for side in names_by_side]
     shares: list[float] = []
     for side, run in enumerate((before, after)):
@@ -299,14 +306,3 @@ def _models(before: Run, after: Run, pairs: Sequence[RankPair]) -> list[str]:
         return []
     text = f"{shares[0]:.0f} % of the computing before and {shares[1]:.0f} % of that after"
     return [f"other model: only {text} is by operators or kernels that both have"]
-
-
-def _compute(run: Run) -> Iterable[tuple[str, str]]:
-    """Name and operator of every item that computes."""
-    items = run.catalog.items
-    computes = items["sort"] == Sort.COMPUTE
-    return zip(items["name"][computes].tolist(), items["type"][computes].tolist(), strict=True)
-
-
-def _called(name: str, operator: str) -> set[str]:
-    return {f"kernel {digitless(name)}", *([f"operator {operator}"] if operator else [])}

@@ -72,7 +72,9 @@ def own_time(graph: Graph, summaries: Sequence[RankSummary]) -> OwnTime:
         summaries: the summaries of all ranks.
     """
     by_rank = {summary.rank: summary for summary in summaries}
-    roles = _numbers(same_role([by_rank[rank] for rank in graph.ranks]), graph.ranks)
+    same = same_role([by_rank[rank] for rank in graph.ranks])
+    role_of = {rank: number for number, members in enumerate(same) for rank in members}
+    roles = np.array([role_of[rank] for rank in graph.ranks], np.int64)
     n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
     own_ns, covered, hidden = np.empty(n), np.zeros(n, bool), np.empty(n)
     parts, lates = np.zeros((steps, ranks, len(SORTS))), np.zeros((steps, ranks))
@@ -278,8 +280,3 @@ def _alike(roles: I64, parts: I64) -> I64:
     alone = count[role_of] < 2
     alike: I64 = np.where(alone, len(count) + roles, role_of)
     return alike
-
-
-def _numbers(roles: Sequence[Sequence[int]], ranks: Sequence[int]) -> I64:
-    role = {rank: number for number, members in enumerate(roles) for rank in members}
-    return np.array([role[rank] for rank in ranks], np.int64)

@@ -217,7 +217,9 @@ class Changed:
         if subject == "rank":
             self._ranks(change, how)
         elif subject == "stage":
-            self._stages(change)
+            if self.replay.balanced is None:
+                raise OptionError(f"{change!r}: pipeline stages of this job are unknown", "change")
+            self.lengths *= self.replay.balanced
         elif subject == "op":
             target, factor = self._target(change, how)
             self._parts(change, self._kernels_named(target), factor)
@@ -263,11 +265,6 @@ class Changed:
         factor = np.where(chosen, self.replay.own.factor, 1.0)
         self.lengths *= np.where(graph.kind < 0, factor, 1.0)
         self.delays *= factor[:, None]
-
-    def _stages(self, change: str) -> None:
-        if self.replay.balanced is None:
-            raise OptionError(f"{change!r}: pipeline stages of this job are unknown", "change")
-        self.lengths *= self.replay.balanced
 
     def _communication(self, change: str, how: str) -> None:
         if how.endswith(" overlap"):

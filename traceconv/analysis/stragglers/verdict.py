@@ -341,7 +341,11 @@ class Verdict(msgspec.Struct, frozen=True):
             causes.append(self.stage)
         if self.uneven:
             causes.append(self.uneven)
-        return sorted(causes, key=lambda cause: -cause.gain_ns * _weight(cause))
+        uneven = OF_UNEVEN_WORK.weight
+        return sorted(
+            causes,
+            key=lambda cause: -cause.gain_ns * (uneven if isinstance(cause, UnevenWork) else 1),
+        )
 
     @property
     def gain_ns(self) -> int:
@@ -552,10 +556,6 @@ def _of_steps(findings: Sequence[Finding]) -> str:
                        [finding.gain_ns for finding in findings])
     )  # fmt: skip
     return first.of_step(longer, costs + " each" * (len(findings) > 1))
-
-
-def _weight(cause: Finding | SlowGroup | SlowStage | UnevenWork) -> float:
-    return OF_UNEVEN_WORK.weight if isinstance(cause, UnevenWork) else 1.0
 
 
 _KINDS = {Finding: STRAGGLER, SlowGroup: SLOW_GROUP, SlowStage: STAGES, UnevenWork: UNEVEN}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Ranked, Table
 from traceconv.core.model import Trace
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.core.side_tables import Columns, below_each_other
 from traceconv.readers.shared.table_kinds import KINDS
 
 _UNIT = lazy_regex(r"(.+)\(([^()]+)\)")
@@ -61,35 +61,8 @@ def _key(heading: str, units: Mapping[str, str], column: NDArray[Any]) -> str:
 def _of_all_ranks(ranked: Ranked) -> Columns:
     """The rows of all ranks below each other; a column that some lack is empty there."""
     sizes = [len(next(iter(facts.values()))) for _, facts in ranked]
-    headings = dict.fromkeys(heading for _, facts in ranked for heading in facts)
     rank = np.repeat(np.array([rank for rank, _ in ranked], np.int64), sizes)
-    parts = [facts for _, facts in ranked]
-    return {RANK: rank, **{heading: _joined(heading, parts, sizes) for heading in headings}}
-
-
-def _joined(heading: str, parts: Sequence[Columns], sizes: Sequence[int]) -> NDArray[Any]:
-    kinds = {part[heading].dtype.kind for part in parts if heading in part}
-    kind = "O" if "O" in kinds else "f" if "f" in kinds else "i"
-    empty: Any = {"O": "", "f": np.nan, "i": ABSENT}[kind]
-    dtype = {"O": object, "f": np.float64, "i": np.int64}[kind]
-    return np.concatenate([
-        _as(part[heading], kind) if heading in part else np.full(size, empty, dtype)
-        for part, size in zip(parts, sizes, strict=True)
-    ])  # fmt: skip
-
-
-def _as(column: NDArray[Any], kind: str) -> NDArray[Any]:
-    if column.dtype.kind == kind:
-        return column
-    absent = column == ABSENT if column.dtype.kind == "i" else np.isnan(column)
-    if kind == "f":
-        return np.where(absent, np.nan, column.astype(np.float64))
-    texts = np.empty(len(column), object)
-    texts[:] = [
-        "" if no else str(value)
-        for value, no in zip(column.tolist(), absent.tolist(), strict=True)
-    ]  # fmt: skip
-    return texts
+    return {RANK: rank, **below_each_other([facts for _, facts in ranked])}
 
 
 def tables(used_names: Sequence[str]) -> tuple[Table, ...]:

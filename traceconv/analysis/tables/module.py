@@ -83,7 +83,11 @@ def _phase_facts(trace: Trace) -> Columns:
     kind = phase[np.searchsorted(rows, nest.rows)][outer]
     spent, rows = launched_within(trace, nest)[outer], nest.rows[outer]
     start, length = events.start_ns[rows], events.dur_ns[rows]
-    parts = [_phase("Step", events.dur_ns[steps], _of_steps(trace))]
+    work = trace.rows_of(Layer.DEVICE, Layer.COMM)
+    in_steps = events.step >= 0
+    in_steps &= np.isin(events.op, (OpClass.COMPUTE, OpClass.COMM, OpClass.COPY))
+    worked = int(events.dur_ns[work & in_steps].sum()) if work.any() else ABSENT
+    parts = [_phase("Step", events.dur_ns[steps], worked)]
     for name in _PHASE_ORDER[1:-1]:
         is_phase = kind.among(name)
         if is_phase.any():
@@ -117,16 +121,6 @@ def marked_phases(trace: Trace, host: NDArray[np.intp]) -> tuple[NDArray[np.intp
         phase = names_of(trace, host).mapped(_phase_called)
     chosen = phase.among(*_PHASE_ORDER[1:-1])
     return host[chosen], phase[chosen]
-
-
-def _of_steps(trace: Trace) -> int:
-    """Total duration of device work in the steps; unknown if none was recorded."""
-    events = trace.events
-    work = trace.rows_of(Layer.DEVICE, Layer.COMM)
-    if not work.any():
-        return ABSENT
-    work &= (events.step >= 0) & np.isin(events.op, (OpClass.COMPUTE, OpClass.COMM, OpClass.COPY))
-    return int(events.dur_ns[work].sum())
 
 
 def _phase(name: str, dur: NDArray[Any], device_ns: int) -> dict[str, NDArray[Any]]:

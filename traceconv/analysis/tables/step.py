@@ -330,19 +330,13 @@ def _data_bound(trace: Trace) -> I64:
     """From the last end of an iteration, of whatever graph, to the forward pass of each step, as
     the profiler counts it; else the gap that the source records, ABSENT without one.
     """
-    steps, forward = trace.steps, _forward(trace)
+    steps, forward = trace.steps, np.full(len(trace.steps), ABSENT, np.int64)
+    rows, step_rows = _parts_of_steps(trace, OpClass.FP_BP)
+    forward[step_rows[::-1]] = trace.events.start_ns[rows[::-1]]  # of several the first
     ends = np.sort(steps.end_ns)
     before = np.searchsorted(ends, forward, "right") - 1
     pause = _phase(trace, OpClass.INTERVAL)
     return np.where(before >= 0, forward - ends[np.maximum(before, 0)], pause)
-
-
-def _forward(trace: Trace) -> I64:
-    """The start of the forward pass of each step; ABSENT if the source does not record it."""
-    rows, step_rows = _parts_of_steps(trace, OpClass.FP_BP)
-    starts = np.full(len(trace.steps), ABSENT, np.int64)
-    starts[step_rows[::-1]] = trace.events.start_ns[rows[::-1]]  # of several the first
-    return starts
 
 
 def _with_headings(rows: Columns, names: dict[str, str]) -> dict[str, NDArray[Any]]:
@@ -416,20 +410,16 @@ def _overlap_facts(trace: Trace) -> Columns:
     sources = [_SOURCES[Covered(number)] for number in steps.covered.tolist()]
     if (overlap := whole_rank(trace)) is not None:
         sums = overlap.sums_ns._replace(free=overlap.idle_ns)
-        rank_row = [-1, ABSENT, ABSENT, *sums, _input_wait(steps), ABSENT]
+        waits = steps.input_wait_ns  # of a whole rank, if it is known for all steps of one graph
+        one_graph = len(np.unique(steps.graph)) == 1
+        wait = int(waits.sum()) if one_graph and (waits >= 0).all() else ABSENT
+        rank_row = [-1, ABSENT, ABSENT, *sums, wait, ABSENT]
         rows = {k: np.append(c, w) for (k, c), w in zip(rows.items(), rank_row, strict=True)}
         sources.append(_SOURCES[Covered.TIMELINE])
     is_known = (rows["known_ns"] != ABSENT).any()
     if not is_known:
         return NOTHING
     return with_steps_beside(trace, {**rows, "source": texts(sources)}, stated_overlap(trace))
-
-
-def _input_wait(steps: StepTable) -> int:
-    """The wait for input of a whole rank: of all its steps, if it is known for all."""
-    waits = steps.input_wait_ns
-    graphs = np.unique(steps.graph)
-    return int(waits.sum()) if len(waits) and len(graphs) == 1 and (waits >= 0).all() else ABSENT
 
 
 _SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE: STEP_TABLE}
@@ -502,8 +492,11 @@ def _vendor_facts(trace: Trace) -> Columns:
         return from_table
     steps = trace.steps
     alone = not (steps.known_ns != UNKNOWN).any()
-    if alone and not _only_communication(trace):
-        return NOTHING
+    if alone:  # unless whole communication is all that was recorded of the steps' work
+        computes = np.isin(trace.events.op, (OpClass.COMPUTE, OpClass.UNCLASSIFIED)).any()
+        communicates = (trace.events.op == OpClass.COMM).any()
+        if computes or not communicates or trace.hints.partial_device:
+            return NOTHING
     lanes = np.unique(trace.events.track[trace.rows_of(Layer.OVERLAP)]).tolist()
     found_devices = devices([trace.tracks[track] for track in lanes])
     if len(found_devices) > 1:
@@ -520,7 +513,9 @@ def _vendor_facts(trace: Trace) -> Columns:
 def _of_device(trace: Trace, alone: bool, number: int, only: Device | None) -> Columns:
     """The rows of the device with a number: of the whole rank if ``only`` is None."""
     steps = trace.steps
-    computed = step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch", only)
+    paths = (trace.capture.label, *trace.capture.files, *trace.capture.known)
+    is_mindspore = any("_ascend_ms" in path or "mindspore" in path for path in paths)
+    computed = step_trace_time(trace, "mindspore" if is_mindspore else "torch", only)
     columns = {name: column.copy() for name, column in computed.items()}
     for name in _VENDOR.values():
         columns[name][steps.covered != Covered.TIMELINE] = ABSENT
@@ -569,21 +564,9 @@ def _compare(trace: Trace, columns: Columns, device: int) -> None:
                 trace.issues.add("figures-differ", table.file, step_text + figures)
 
 
-def _only_communication(trace: Trace) -> bool:
-    """Whether whole communication operations are all that was recorded of the steps' work."""
-    computes = np.isin(trace.events.op, (OpClass.COMPUTE, OpClass.UNCLASSIFIED)).any()
-    communicates = (trace.events.op == OpClass.COMM).any()
-    return bool(communicates and not computes) and not trace.hints.partial_device
-
-
 def _table_steps(trace: Trace) -> Columns:
     """The profiler's table, if nothing else is known of the work of the steps."""
     return stated_steps(trace) if only_stated(trace) else NOTHING
-
-
-def _is_mindspore(trace: Trace) -> bool:
-    where = (trace.capture.label, *trace.capture.files, *trace.capture.known)
-    return any("_ascend_ms" in path or "mindspore" in path for path in where)
 
 
 def _vendor(ranked: Ranked) -> Columns:

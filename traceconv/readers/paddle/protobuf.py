@@ -158,7 +158,9 @@ class _File:
         _, call_start, length, calls = self._events(start, size, _CALLS, range(1, 7))
         of_call, _, _, work = self._events(call_start, length, 2, range(1, 12))
         _, _, _, events = self._events(start, size, _MEMORY, range(1, 12))
-        parts = [hosts, self._calls(calls), self._work(work), self._memory(events)]
+        call_args = register(self._build, {"correlation id": calls.integer(6)})
+        called = self._rows(calls, np.full(len(calls), What.RUNTIME), 2, (4, 5), call_args)
+        parts = [hosts, called, self._work(work), self._memory(events)]
         lane, begin, dur, name, args, step = map(np.concatenate, zip(*parts, strict=True))
         instant = np.repeat((False, True), (len(lane) - len(parts[3].lane), len(parts[3].lane)))
         first_work = len(hosts.lane) + len(calls)
@@ -311,10 +313,6 @@ class _File:
             )
             for kind, row in zip(kinds.tolist(), rows, strict=True)
         ]
-
-    def _calls(self, calls: Columns) -> _Rows:
-        args = register(self._build, {"correlation id": calls.integer(6)})
-        return self._rows(calls, np.full(len(calls), What.RUNTIME), 2, (4, 5), args)
 
     def _work(self, events: Columns) -> _Rows:
         kinds = events.integer(_TYPE)

@@ -270,6 +270,8 @@ class Places:
                 layer, title = Layer.SCOPE, "GPU Annotations"
             elif op is OpClass.COMM:
                 layer, title = Layer.COMM, lane_title(name)
+            # of a stream, the name of the communicator is that of the group
+            of = self._device_group(lane) if _STREAM_NAME.match(lane.name) else lane.name
             track = Track(
                 layer,
                 lane.name,
@@ -277,7 +279,7 @@ class Places:
                 title,
                 device=lane.gpu,
                 device_kind="GPU",
-                communicator=self._communicator(lane) if layer is Layer.COMM else "",
+                communicator="" if layer is not Layer.COMM or _UNNAMED_GROUP.match(of) else of,
             )
         elif lane.thread is not None and (sort is Sort.OTHER or name == _FAKE):
             track = Track(Layer.OTHER, lane.name, self._process(lane))
@@ -302,11 +304,6 @@ class Places:
     def counter(self, lane: Lane, unit: str) -> Track:
         """The track of a counter."""
         return self._own(lane, Track(Layer.COUNTER, lane.name, self._groups(lane), unit=unit))
-
-    def _communicator(self, lane: Lane) -> str:
-        """The communicator of a lane in the source's words; "" if the lane is a stream."""
-        group = self._device_group(lane) if _STREAM_NAME.match(lane.name) else lane.name
-        return "" if _UNNAMED_GROUP.match(group) else group
 
     def _device_group(self, lane: Lane) -> str:
         if lane.gpu >= 0:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import I64
-from traceconv.core.side_tables import ABSENT, unit_of
+from traceconv.core.side_tables import ABSENT, below_each_other, kinds_of, unit_of
 from traceconv.core.source import Source
 from traceconv.readers.shared.numbers import times
 
@@ -66,42 +66,6 @@ def _present(cells: Sequence[str]) -> tuple[I64, list[str]]:
     """The cells that are not empty: their rows, and their text."""
     empty = np.fromiter(map(MISSING.__contains__, cells), bool, len(cells))
     return np.flatnonzero(~empty), list(filterfalse(MISSING.__contains__, cells))
-
-
-def absent(like: Column, rows: int) -> Column:
-    """``rows`` empty cells for a column of the type of ``like``."""
-    empty: Any = {"i": ABSENT, "f": np.nan}.get(like.dtype.kind, "")
-    return np.full(rows, empty, like.dtype)
-
-
-def fits(parts: Sequence[Column]) -> bool:
-    """Whether batches of one column can be joined without reading their text again.
-
-    Empty batches fit every type.
-    """
-    kinds = {part.dtype.kind for part in parts if not _is_blank(part)}
-    return "O" not in kinds or len(kinds) == 1
-
-
-def joined(parts: Sequence[Column]) -> Column:
-    """Batches of one column as one; :func:`fits` must be true."""
-    kinds = {part.dtype.kind for part in parts if not _is_blank(part)}
-    kinds = kinds or {part.dtype.kind for part in parts}
-    kind = "O" if "O" in kinds else "f" if "f" in kinds else "i"
-    columns = []
-    for part in parts:
-        if part.dtype.kind != kind and "O" in (part.dtype.kind, kind):  # it is empty
-            part = absent(np.empty(0, f"{kind}8" if kind != "O" else "O"), len(part))
-        elif part.dtype.kind != kind:
-            part = np.where(part == ABSENT, np.nan, part.astype(np.float64))
-        columns.append(part)
-    return np.concatenate(columns)
-
-
-def _is_blank(part: Column) -> bool:
-    if part.dtype.kind == "O":
-        return not any(part.tolist())
-    return part.dtype.kind == "i" and bool((part == ABSENT).all())
 
 
 def _texts(cells: Sequence[str]) -> Column:
@@ -209,59 +173,31 @@ def csv_parts(
     A column that some parts lack is empty there. See :func:`csv_columns` for the rest.
     """
     parts = [_Part(source, name, issues, ended, renamed) for name in names]
-    columns, mixed = _read(parts, frozenset())
+    columns, mixed = _read(parts, ())
     if mixed:  # numbers first, text later: these columns are read again, as text
         parts = [_Part(source, name, Issues(), ended, renamed) for name in names]
-        columns, _ = _read(parts, frozenset(mixed))
+        columns, _ = _read(parts, mixed)
     return columns
 
 
-def _read(parts: Sequence[_Part], text: frozenset[str]) -> tuple[Columns, list[str]]:
-    """The columns that can be joined, and the headings of all others."""
-    batches: list[tuple[int, Columns]] = []
+def _read(parts: Sequence[_Part], text: Collection[str]) -> tuple[Columns, list[str]]:
+    """The columns, and the headings of those that are text in some batches only."""
+    batches: list[Columns] = []
     for part in parts:
         for rows in part.batches():
-            columns = list(zip(*rows, strict=True)) if rows else [()] * len(part.headings)
+            columns_of_cells = list(zip(*rows, strict=True)) if rows else [()] * len(part.headings)
             batch = {
                 heading: typed(heading, list(map(str.strip, cells)), part.doubt, heading in text)
-                for heading, cells in zip(part.headings, columns, strict=True)
+                for heading, cells in zip(part.headings, columns_of_cells, strict=True)
             }
-            batches += [(len(rows), batch)] if batch else []
-    return _stacked(batches)
-
-
-def stacked(parts: Sequence[Columns]) -> Columns:
-    """Concatenate typed tables; columns whose types do not fit become text."""
-    rows = [(len(next(iter(part.values()), ())), part) for part in parts]
-    columns, mixed = _stacked(rows)
-    if not mixed:
-        return columns
-    again, _ = _stacked(
-        [(n, {h: _as_text(c) if h in mixed else c for h, c in part.items()}) for n, part in rows]
-    )
-    return again
-
-
-def _as_text(column: Column) -> Column:
-    if column.dtype.kind == "O":
-        return column
-    empty = np.isnan(column) if column.dtype.kind == "f" else column == ABSENT
-    texts = np.empty(len(column), object)
-    texts[:] = ["" if no else str(v) for v, no in zip(column.tolist(), empty.tolist(), strict=True)]
-    return texts
-
-
-def _stacked(batches: Sequence[tuple[int, Columns]]) -> tuple[Columns, list[str]]:
-    """Concatenate batches with their numbers of rows; and the headings that do not fit."""
-    headings = dict.fromkeys(heading for _, batch in batches for heading in batch)
-    by_heading: dict[str, list[Column]] = {}
-    for heading in headings:
-        like = next(batch[heading] for _, batch in batches if heading in batch)
-        by_heading[heading] = [
-            batch[heading] if heading in batch else absent(like, rows) for rows, batch in batches
-        ]
-    mixed = [heading for heading, parts in by_heading.items() if not fits(parts)]
-    return {h: joined(parts) for h, parts in by_heading.items() if h not in mixed}, mixed
+            batches += [batch] if batch else []
+    columns = below_each_other(batches)
+    kinds = {
+        heading: kinds_of(batch[heading] for batch in batches if heading in batch)
+        for heading, column in columns.items()
+        if column.dtype.kind == "O"
+    }
+    return columns, [heading for heading, found in kinds.items() if len(found) > 1]
 
 
 class _Part:

@@ -380,12 +380,8 @@ def has_unix_stamps(head: bytes, otherwise: bool) -> bool:
     Args:
         otherwise: the answer if there is no stamp.
     """
-    stamps = _stamps(head)
+    stamps = [int(digits) for digits in _STAMP.findall(head)[:200]]
     return are_unix_us(stamps) if stamps else otherwise
-
-
-def _stamps(head: bytes) -> list[int]:
-    return [int(digits) for digits in _STAMP.findall(head)[:200]]
 
 
 def of_cluster(

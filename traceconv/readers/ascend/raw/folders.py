@@ -265,20 +265,18 @@ def beside(captures: Sequence[Capture], ordered: Sequence[str]) -> dict[int, lis
     """
     raw_by_capture: dict[int, list[Raw]] = {}
     folders = [raw for raw in raw_folders(ordered) if raw.slices]
+    places = []  # the ``profiler`` folder of each capture
+    for capture in captures:
+        name = next(iter((*capture.files, *capture.known)), "")
+        folder = name.rpartition("/")[0]
+        inner = folder.rpartition("/")[2] in ("host_info", "FRAMEWORK")
+        places.append(folder.rpartition("/")[0] if inner else folder)
     for raw in folders:
         around = folder_around(raw.root)
-        near = [i for i, c in enumerate(captures) if around is not None and _folder(c) == around]
+        near = [i for i, place in enumerate(places) if around is not None and place == around]
         alone = len([r for r in folders if folder_around(r.root) == around]) == 1
         if not (alone and len(near) == 1):
             near = [i for i in near if captures[i].rank == raw.device]
         for i in near[:1]:
             raw_by_capture.setdefault(i, []).append(raw)
     return raw_by_capture
-
-
-def _folder(capture: Capture) -> str | None:
-    """The ``profiler`` folder of a capture."""
-    name = next(iter((*capture.files, *capture.known)), "")
-    folder = name.rpartition("/")[0]
-    inner = folder.rpartition("/")[2] in ("host_info", "FRAMEWORK")
-    return folder.rpartition("/")[0] if inner else folder

@@ -20,7 +20,7 @@ import numpy as np
 
 from traceconv.core.errors import Issues
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.side_tables import ABSENT, Columns
+from traceconv.core.side_tables import ABSENT, Columns, below_each_other
 from traceconv.core.source import Source
 from traceconv.readers.ascend.db.export import KB, MB
 from traceconv.readers.ascend.tables.json_rows import (
@@ -35,7 +35,7 @@ from traceconv.readers.ascend.tables.json_rows import (
 )  # fmt: skip
 from traceconv.readers.ascend.tables.names import STEP_TIMES, SUMS
 from traceconv.readers.shared.arguments import lookup, picked
-from traceconv.readers.shared.csv_tables import Column, Doubt, csv_parts, stacked, table, typed
+from traceconv.readers.shared.csv_tables import Column, Doubt, csv_parts, table, typed
 from traceconv.readers.shared.numbers import values
 from traceconv.readers.shared.sqlite.database import Database, opened
 
@@ -66,7 +66,7 @@ def load(source: Source, table: str, files: tuple[str, ...], issues: Issues) -> 
             with opened(source, name, salvage=True) as database:
                 doubt = doubts_of(source, name, issues)
                 parts.append(dict(database_columns(database, table, doubt)))
-    columns = stacked([part for part in parts if part])
+    columns = below_each_other([part for part in parts if part])
     for heading in ("Step", "Step Id"):
         if heading in columns and columns[heading].dtype == object:
             # every cell was typed before, and its issues reported

@@ -67,7 +67,10 @@ class KinetoReader:
         captures = _without_merged(captures, issues)
         if captures:
             placed = perfetto_manifest.found_in(source, names, issues)
-            captures = [_with_placement(c, placed.get(c.files[0])) for c in captures]
+            for i, c in enumerate(captures):
+                if (placement := placed.get(c.files[0])) is not None:
+                    traits = {**c.traits, "shift_ns": placement.shift_ns}
+                    captures[i] = replace(c, host=placement.machine or c.host, traits=traits)
             if placed:
                 use = {n: "places the files" for n in names if PurePosixPath(n).name == _MANIFEST}
                 captures[0] = replace(captures[0], known=tuple(use), uses=use)
@@ -144,14 +147,6 @@ class KinetoReader:
         if files:
             load = partial(nodes, capture, files, set(sizes.values()))
             build.side_table(TABLE, capture.source.title(next(iter(files))), load)
-
-
-def _with_placement(capture: Capture, placement: perfetto_manifest.Placement | None) -> Capture:
-    """The capture with the machine and the offset that a manifest next to it states."""
-    if placement is None:
-        return capture
-    traits = {**capture.traits, "shift_ns": placement.shift_ns}
-    return replace(capture, host=placement.machine or capture.host, traits=traits)
 
 
 def _without_merged(captures: Sequence[Capture], issues: Issues) -> list[Capture]:
