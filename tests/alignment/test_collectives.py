@@ -381,7 +381,7 @@ def test_an_error_that_is_too_large_is_refused():
     """The message names the rank and both figures; exit code 5."""
     happened = run(Job(1, 2, 1, steps=20, jitter=5000, pace=0.2))
     with pytest.raises(
-        ClockError, match=r"error of rank 1 is .* µs \(collective\), allowed are 0.1"
+        ClockError, match=r"error of rank 1 is .* µs \(collective\), the limit is 0.1"
     ):
         found(happened, max_error_ns=100)
     assert ClockError.exit_code == 5
@@ -513,7 +513,7 @@ def test_a_plan_written_to_a_file_is_read_again(tmp_path):
     ("rank", "message"),
     [
         ({}, "offset of rank 0 is not a whole number"),
-        ({"offset_ns": 1, "drift_ppt": 10**12}, "drift of rank 0 is more than any clock's"),
+        ({"offset_ns": 1, "drift_ppt": 10**12}, "drift of rank 0 is larger than any clock's"),
         ({"offset_ns": 1, "drift_ppt": 0.5}, "drift_ppt of rank 0 is not a whole number"),
     ],
 )

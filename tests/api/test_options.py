@@ -273,9 +273,9 @@ def test_a_selection_and_options_at_once(tmp_path):
     whole = traceconv.MergeOptions(mode="detail", selection=selection)
     traceconv.merge(SAMPLE, out=three, merge_options=whole)
     assert one.read_bytes() == two.read_bytes() == three.read_bytes()
-    with pytest.raises(OptionError, match=r"is given beside `ranks`"):
+    with pytest.raises(OptionError, match=r"is given together with `ranks`"):
         traceconv.merge(SAMPLE, out=one, selection=selection, ranks=0)
-    with pytest.raises(OptionError, match="is given beside"):
+    with pytest.raises(OptionError, match="is given together with"):
         traceconv.merge(SAMPLE, out=one, merge_options=whole, mode="detail")
     assert traceconv.stats(SAMPLE, selection=selection).ranks == (0,)
     device = traceconv.stats(

@@ -87,7 +87,7 @@ MISTAKES = [
     ("unknown ending", ("merge", "run", "-o", "new.pftrase"), 2,
      ("no output format ends in '.pftrase' (did you mean '.pftrace'?)", "or pass --to")),
     ("no ending", ("merge", "run", "-o", "new"), 2,
-     ("new: no ending that says the format; there are: .json", "or pass --to")),
+     ("new: no extension that names a format; there are: .json", "or pass --to")),
     ("typo in a value", (*ALL, "-m", "sumary"), 2,
      ("no choice 'sumary' (did you mean 'summary'?); there are: summary, detail, source",)),
     ("empty folder", ("merge", "empty", "-o", "new.pftrace"), 3,

@@ -196,7 +196,7 @@ def test_a_merge_tells_the_verdict(tmp_path, options):
     assert told.startswith("straggler: rank 2 takes 300 µs longer than 2 peers per step (30 steps)")
     assert ", mostly computing; it costs 29" in told
     plain = traceconv.merge(job, out=out, force=True).lines()[2]
-    assert plain.startswith("rank 2 computes most: ")
+    assert plain.startswith("rank 2 computes longest: ")
 
 
 def test_a_merge_tells_why_there_is_no_verdict(tmp_path):

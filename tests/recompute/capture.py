@@ -336,7 +336,7 @@ class Capture:
         tiles = {tile["name"]: tile["value"] for tile in said["tiles"]}
         for name, value in losses.cards(known, late).items():
             tally.one("headline", name, tiles.get(name), value)
-        lines = [line for line in self.account if " computes most: " in line]
+        lines = [line for line in self.account if " computes longest: " in line]
         tally.one("headline", "slowest", "".join(lines), report.most_computing(self.every))
 
     def _curves(self, tally, said):

@@ -159,7 +159,6 @@ def most_computing(every):
     unsure += sum(one for _, one in means.values()) / len(means) ** 2
     if own - usual <= 4 * sqrt(unsure):
         return ""
-    return (
-        f"rank {slow} computes most: {length(own)} per step, "
-        f"{100 * (own - usual) / usual:.1f} % more than the other{'s' * (len(means) > 1)}"
+    return f"rank {slow} computes longest: {length(own)} per step; " + (
+        f"the others {length(usual)} on average" if len(means) > 1 else f"the other {length(usual)}"
     )

@@ -135,10 +135,10 @@ def _offset(value: Any, path: str, rank: int) -> Offset:
         return Offset(_whole(value, path, rank, "offset"), "file", path)
     drift = _whole(value.get("drift_ppt", 0), path, rank, "drift_ppt")
     if abs(drift) > MOST_DRIFT_PPT:
-        raise ClockError(f"{path}: the drift of rank {rank} is more than any clock's")
+        raise ClockError(f"{path}: the drift of rank {rank} is larger than any clock's")
     error = value.get("error_ns")
     if error is not None and _whole(error, path, rank, "error_ns") < 0:
-        raise ClockError(f"{path}: the error_ns of rank {rank} is less than nothing")
+        raise ClockError(f"{path}: the error_ns of rank {rank} is negative")
     return Offset(
         _whole(value.get("offset_ns"), path, rank, "offset"),
         "file",

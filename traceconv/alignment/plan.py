@@ -243,7 +243,7 @@ def _refuse_error(made_plan: Plan, max_error_ns: int) -> None:
             size = "unknown" if error is None else f"{error / 1e3:.1f} µs"
             raise ClockError(
                 f"alignment refused: the error of rank {rank} is {size} "
-                f"({made_plan.offsets[rank].method}), allowed are {max_error_ns / 1e3:.1f} µs"
+                f"({made_plan.offsets[rank].method}), the limit is {max_error_ns / 1e3:.1f} µs"
                 + (f"; {made_plan.remark}" if made_plan.remark else "")
             )
 

@@ -59,13 +59,14 @@ class Alignment:
                     offset.evidence if every else offset.evidence.partition("; a clock change")[0],
                 )
             )
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+        widths = [max(map(len, column)) for column in columns]
         table = [
             "  ".join(
-                cell.ljust(w) if i in (1, 6) else cell.rjust(w)
-                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+                cell.ljust(w) if column[0] in ("method", "from") else cell.rjust(w)
+                for cell, w, column in zip(row, widths, columns, strict=True)
             ).rstrip()
-            for row in rows
+            for row in zip(*columns, strict=True)
         ]
         return [*table, f"clock: {self.plan.as_dict()['text']}"]
 

@@ -76,6 +76,7 @@ class CriticalPath:
             unchecked.setdefault(names + " ..." * (len(ranks) > 4), []).append(number)
         return [
             path_tables.line(self.path),
+            *[f"note: {self.path.cut}"] * bool(self.path.cut),
             *(f"without {_steps(n)}: {why}" for why, n in left_out.items()),
             *(f"{_steps(n)}: a clock change of {names} in a part of it would go unnoticed"
               for names, n in unchecked.items()),

@@ -72,7 +72,7 @@ class Diagnosis:
     def html_text(self) -> str:
         """The page, with charts of the evidence (``analyse=True``)."""
         if self.document is None:
-            raise OptionError("the page is made with `analyse=True` only", "analyse")
+            raise OptionError("a page needs `analyse=True`", "analyse")
         return html.page(self.document)
 
     def _repr_html_(self) -> str:

@@ -46,6 +46,7 @@ NAMED = 5
 _WIDTH = 100
 """Columns of a list of names; longer ones are wrapped."""
 
+_LONG = 24  # characters of a folder; longer ones have a line of their own
 _TITLES = ("rank", "format", "host", "device", "graphs", "clock", "size", "where")
 
 
@@ -136,7 +137,7 @@ class Inspection:
         one_file = len(self.captures) > 1 == len({c.title for c in self.captures})
         short = (one_file or len(self.captures) > LINES) and not every
         rows = [*(_alike(self.captures) if short else self._rows())]
-        lines = _aligned(*_known_columns(_TITLES, rows)) if rows else ["no captures found"]
+        lines = _table(rows) if rows else ["no captures found"]
         lines += self._window_lines()
         contents = dict.fromkeys(c.content for c in self.captures if c.content)
         lines += [f"merged trace: {text}" for text in contents]
@@ -302,19 +303,22 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 4]} ..."
 
 
-def _known_columns(
-    titles: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     """The columns with data, the first and the last one in any case; places are shown below the
     folder that holds all of them."""
-    ends = (0, len(titles) - 1)
-    shown = [n for n in range(len(titles)) if n in ends or {r[n] for r in rows} - {UNKNOWN}]
+    ends = (0, len(_TITLES) - 1)
+    shown = [n for n in range(len(_TITLES)) if n in ends or {r[n] for r in rows} - {UNKNOWN}]
     places = [row[-1] for row in rows]
     above = os.path.commonprefix(places).rpartition("/")[0]  # noqa: RUF071 - may be URLs
+    titles, first = [*_TITLES], []
     if len(rows) > 1 and above:
-        titles = [*titles[:-1], f"where (below {above})"]
         rows = [[*row[:-1], row[-1].removeprefix(above).lstrip("/")] for row in rows]
-    return [titles[n] for n in shown], [[row[n] for n in shown] for row in rows]
+        if len(above) > _LONG:
+            first = [f"below {above}:"]
+        else:
+            titles[-1] = f"where (below {above})"
+    cells = [[row[n] for n in shown] for row in rows]
+    return [*first, *_aligned([titles[n] for n in shown], cells)]
 
 
 def _aligned(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:

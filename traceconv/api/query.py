@@ -61,7 +61,7 @@ def query(paths: values.Paths, sql: str, **keywords: Unpack[QueryArguments]) -> 
     options = QueryOptions.of(keywords)
     if options.engine == "perfetto":
         if foreign := sorted(set(keywords) - {"engine", "progress"}):
-            raise OptionError("goes with DuckDB only, not with `engine='perfetto'`", foreign[0])
+            raise OptionError("works with DuckDB only, not with `engine='perfetto'`", foreign[0])
         return _by_perfetto(paths, statement)
     alone = options.engine == "auto" and not set(keywords) - {"engine", "progress"}
     if alone and _has_perfetto(paths):

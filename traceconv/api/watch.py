@@ -170,7 +170,7 @@ def watch(folder: values.AnyPath, **keywords: Unpack[WatchArguments]) -> Iterato
     options = WatchOptions.of(keywords)
     path = os.fspath(folder)
     if is_url(path) or not Path(path).is_dir():
-        raise SourceError(f"{path}: not a folder of this machine, which is all that can be watched")
+        raise SourceError(f"{path}: not a local folder; only local folders can be watched")
     own_options = ("once", "timeout_ns", "out", "world_size")
     return _Watching(
         Path(path), options, {k: v for k, v in keywords.items() if k not in own_options}

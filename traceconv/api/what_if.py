@@ -62,10 +62,11 @@ class WhatIfReport:
 
     def lines(self) -> list[str]:
         """What people read."""
+        note = [f"note: {self.result.cut}"] * bool(self.result.cut)
         if self.result.changes:
-            return [self.result.line()]
+            return [self.result.line(), *note]
         if not self.suggested:
-            return ["no change saves 1 % of a step"]
+            return ["no change saves 1 % of a step", *note]
         rows = [
             (remedy.change.change, time_text(remedy.gain_ns), f"{100 * remedy.share:.2g} %",
              remedy.change.advice)
@@ -75,6 +76,7 @@ class WhatIfReport:
         return [
             "changes that save most, per step, each by itself:",
             *(f"{a:{wide[0]}}  {b:>{wide[1]}}  {c:>{wide[2]}}  {d}" for a, b, c, d in rows),
+            *note,
         ]
 
     def _repr_html_(self) -> str:

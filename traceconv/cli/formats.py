@@ -58,7 +58,7 @@ def formats(as_json: bool, markdown: bool, files: bool) -> None:
         for row, kinds in zip(reads, unverified(readers), strict=True):
             if kinds:
                 say.data(f"    {row[0]}, not tried on recordings: {kinds}")
-        _show("writes (--to, or by the ending)", writes)
+        _show("writes (--to, or by the extension)", writes)
     for name, reason in broken:
         say.message(f"plugin {name} does not load and is left out: {reason}", fg="yellow")
 

@@ -354,7 +354,7 @@ def open(
         import shlex
 
         call = f"traceconv merge {shlex.quote(path)} --open"
-        raise SourceError(f"{path}: a folder, no trace; `{call}` makes one of it")
+        raise SourceError(f"{path}: a folder, not a trace; `{call}` merges its captures into one")
     page = Path(report) if report else None
     show(Path(path), viewer, not no_browser, wait, quiet, report=page)
 

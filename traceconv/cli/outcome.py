@@ -141,7 +141,7 @@ class Task:
         if arguments["out"]:
             planned(arguments["out"], "the output")
         if report and not report.endswith((".html", ".md", ".json")):
-            raise click.UsageError(f"--report {report}: the ending must be .html, .md or .json")
+            raise click.UsageError(f"--report {report}: the extension must be .html, .md or .json")
         if report:
             check(report, task.options.get("force", False), "the report")
         return task

@@ -239,8 +239,8 @@ clock-unknown: loss
 snapshot-unused: doubt
     A clock snapshot contradicts itself or an earlier one and is not used.
 clock-assumed: doubt
-    The files do not name the clock of a capture or of a part of it. The place says what was
-    assumed; otherwise the clock of its neighbours was taken.
+    The clock is assumed: the files do not name it, or not for a part of a capture. The place says
+    what was assumed; otherwise the clock of its neighbours was taken.
 
 -- steps and overlap
 no-steps: info

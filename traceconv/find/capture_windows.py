@@ -133,7 +133,7 @@ def _clock(captures: Sequence[Capture]) -> Anchor | None:
     raise twice(
         unknown,
         comparable,
-        f"nothing says which was first: {unknown.title} has no clock to compare",
+        f"their order is unknown: {unknown.title} has no clock to compare",
         f"Name one of them only. {NAME_THEM}",
     )
 

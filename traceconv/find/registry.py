@@ -146,7 +146,7 @@ def writer_for(path: str, name: str | None = None) -> type[Writer]:
     ending = "".join(endings[-2:] if endings[-1:] == [".gz"] else endings[-1:])
     message = unknown_choice("output format ends in", ending, sorted(suffixes))
     if not ending:
-        message = f"no ending that says the format; there are: {', '.join(sorted(suffixes))}"
+        message = f"no extension that names a format; there are: {', '.join(sorted(suffixes))}"
     raise OptionError(f"{path}: {message}; or pass `writer`", "out")
 
 

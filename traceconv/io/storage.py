@@ -222,7 +222,8 @@ class Storage:
         if len(data) != end - start:
             raise SourceError(
                 f"{title}: {len(data)} bytes came instead of {end - start}; it was changed while "
-                "it was being read, or the server knows no ranges: download it, and name the copy"
+                "it was being read, or the server does not support ranges: download it, and name "
+                "the copy"
             )
         return data
 

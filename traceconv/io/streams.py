@@ -146,8 +146,8 @@ class Bounded:
         self._read += len(data)
         if self._read > self._limit:
             raise SourceError(
-                f"{self._label}: unpacks to more than {self._limit >> 20} MiB from little; "
-                "refused as a decompression bomb"
+                f"{self._label}: unpacks to more than {self._limit >> 20} MiB, far more than it "
+                "has; refused as a decompression bomb"
             )
         return data
 

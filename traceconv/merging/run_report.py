@@ -204,10 +204,10 @@ class Report:
         )
         if slowest - usual <= doubt:
             return ""
-        return (
-            f"rank {slow} computes most: {time_text(slowest)} per step, "
-            f"{100 * (slowest - usual) / usual:.1f} % more than the "
-            f"other{'s' * (len(others_computing) > 1)}"
+        return f"rank {slow} computes longest: {time_text(slowest)} per step; " + (
+            f"the others {time_text(usual)} on average"
+            if len(others_computing) > 1
+            else f"the other {time_text(usual)}"
         )
 
 

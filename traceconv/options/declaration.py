@@ -145,7 +145,7 @@ def _part(
     *names, last_name = [f"`{member.name}`" for member in declared(kind)]
     if any(keywords.get(option_name.strip("`")) is not None for option_name in (*names, last_name)):
         raise OptionError(
-            f"is given beside {', '.join(names)} or {last_name}; put these into it", name
+            f"is given together with {', '.join(names)} or {last_name}; put these into it", name
         )
     return kind._build(vars(instance), vars(instance))
 

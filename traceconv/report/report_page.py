@@ -81,8 +81,8 @@ _MOMENTS = {
 """Activities of a rank at a moment of the timeline: colour, words."""
 
 _COMMUNICATION = (
-    ("transit_ns", "k-compute", "transit"),
-    ("wait_ns", "k-exposed", "wait"),
+    ("transit_ns", "k-compute", "transfer"),
+    ("wait_ns", "k-exposed", "waiting"),
     ("idle_ns", "k-idle", "idle"),
 )
 _STAGE = (
@@ -350,7 +350,6 @@ def _operators(overview: Data) -> list[Block]:
 def _communication(overview: Data) -> list[Block]:
     rows = overview["communication"]["rows"]
     longest = max(row["total_ns"] for row in rows) or 1
-    split = any(row.get("transit_ns") is not None for row in rows)
     has_elapsed = any(row.get("transit_ns") is None for row in rows)
     bars = []
     names = fitting.shortened([row["operation"] or say.UNKNOWN for row in rows[:_BARS]], _NAME)
@@ -364,7 +363,9 @@ def _communication(overview: Data) -> list[Block]:
             ]
         note = f"{row['group'] or 'all'} · {row['count']} × {say.time(row['avg_ns'])}"
         bars.append(Bar(name, segments, say.time(row["total_ns"]), note))
-    legend = [(kind, words) for _, kind, words in _COMMUNICATION] * split
+    legend = [
+        (kind, words) for key, kind, words in _COMMUNICATION if any(row.get(key) for row in rows)
+    ]
     legend += [("k-overlapped", "elapsed: waiting and transfer")] * has_elapsed
     words = "Elapsed time of whole operations, summed over ranks, by kind and group of ranks."
     hidden = len(rows) - len(bars) + overview["communication"]["others"]

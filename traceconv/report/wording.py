@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from traceconv.analysis.rank_facts import LATE
 from traceconv.analysis.utilisation import utilisation
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues
@@ -86,12 +87,14 @@ def tiles(lost: Lost, overlap: Told, verdict: Told, shape: JobShape) -> list[dic
         mean = f"mean of {counted}, all ranks" if lost.steps > 1 else f"of {counted}"
         note = f"and a gap of {time(lost.gap_ns)}" if lost.gap_ns else mean
         figures.append((per, time(lost.step_ns), note))
-        shares = [("computing", lost.computing_ns)]
-        shares += [(words_of(loss, shape), loss.ns) for loss in lost.losses]
         basis = "of an iteration" if lost.gap_ns else "of a step" if lost.per_step else "of it"
+        shares = [("computing", lost.computing_ns, basis)]
+        for loss in lost.losses:  # what a rank costs is another figure than how long others wait
+            of_what = f"{basis}, mean of all ranks" if loss.name == LATE else basis
+            shares.append((words_of(loss, shape), loss.ns, of_what))
         figures += [
-            (f"{words[:1].upper()}{words[1:]}", lost.percent(ns), f"{time(ns)} {basis}")
-            for words, ns in shares
+            (f"{words[:1].upper()}{words[1:]}", lost.percent(ns), f"{time(ns)} {of_what}")
+            for words, ns, of_what in shares
         ]
     if overlap.get("rows"):
         figures.append(("Device utilisation", *_utilisation(overlap)))

@@ -149,7 +149,7 @@ def worker_count(jobs: int | None, sizes: Sequence[int], memory: int | None = No
     requested = jobs if jobs is not None else _requested_by_environment()
     if requested is not None:
         if requested < 1:
-            raise OptionError(f"{requested} workers do nothing; pass 1 or more", "jobs")
+            raise OptionError(f"{requested} workers: pass 1 or more", "jobs")
         return min(requested, max(len(sizes), 1))
     if sum(sizes) < SMALL_RUN_BYTES:
         return 1

@@ -74,7 +74,7 @@ def program() -> str:
         return path
     raise MissingExtraError(
         f"Perfetto's trace processor is not here: put {PROGRAM} on the path, or name it "
-        f"in {VARIABLE}; it is in the releases of Perfetto, and is never fetched by itself"
+        f"in {VARIABLE}; it is in the releases of Perfetto, and is never downloaded automatically"
     )
 
 

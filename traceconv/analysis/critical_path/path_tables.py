@@ -210,12 +210,17 @@ def line(path: Path) -> str:
         if share >= 1
     )
     n = len(path.steps)
+    length = (
+        f"{n} steps with the gaps before them, {time_text(total / n)} each"
+        if n > 1
+        else f"1 step with the gap before it, {time_text(total)}"
+    )
     sure = float((steps["Certain(%)"] * steps["Length(ns)"]).sum() / total)
     have = "rank has" if path.missing == 1 else "ranks have"
     lacking = f"; {path.missing} {have} no capture" if path.missing > 0 else ""
     return (
-        f"critical path of {n} step{'s' * (n != 1)}, {time_text(total / n)} each, gap before it "
-        f"included: {shares_text}; on {where}; certain: {sure:.0f} %{_doubt(path)}{lacking}"
+        f"critical path of {length}: {shares_text}; on {where}; certain: "
+        f"{sure:.0f} %{_doubt(path)}{lacking}"
     )
 
 

@@ -101,6 +101,7 @@ class Path(msgspec.Struct, frozen=True):
         shape: by which texts name ranks.
         error: relative error of the replay that decides; see
             :attr:`traceconv.analysis.replay.job.Replay.error`.
+        cut:   what counts as a step where none is marked.
     """
 
     why: str = ""
@@ -111,6 +112,7 @@ class Path(msgspec.Struct, frozen=True):
     unchecked: Mapping[tuple[int, int], tuple[int, ...]] = msgspec.field(default_factory=dict)
     shape: JobShape = NO_SHAPE
     error: float = 0.0
+    cut: str = ""
 
 
 NOT_FOLLOWED = Path("not requested")
@@ -153,7 +155,7 @@ def of_job(
     errors, checked = _clocks(summaries, plan, groups, captures, error_ns)
     path = _Walk(replay, errors, checked, groups, size).path()
     missing = max(size - len(summaries), 0) if size > 0 else -1
-    return replace(path, missing=missing, shape=shape, error=replay.error)
+    return replace(path, missing=missing, shape=shape, error=replay.error, cut=replay.cut)
 
 
 def _unusable(summaries: Sequence[RankSummary], plan: Plan) -> str:

@@ -98,6 +98,16 @@ class Replay:
         return self.error <= MOST_ERROR
 
     @property
+    def cut(self) -> str:
+        """What counts as a step where none is marked; "" where steps are marked."""
+        count = len(self.graph.steps)
+        if any(summary.replay.marked for summary in self.every):
+            return ""
+        if count == 1:
+            return "no steps are marked: the whole recording counts as one"
+        return f"no steps are marked: {count} repetitions of the same collectives count as steps"
+
+    @property
     def error_text(self) -> str:
         """``replay error 0.8 % (2.1 % with the gaps of other steps, 4 % of a step)``; without gaps
         the first figure only."""

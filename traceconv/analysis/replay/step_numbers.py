@@ -52,11 +52,13 @@ class _Numbering:
         links = [link for group in groups for link in _links(steps_of_calls, group)]
         for _, node, other_node, ahead in sorted(links, key=lambda link: -link[0]):
             self._join(node, other_node, ahead)
-        # without matches, numbers that sources record are those of the job
+        # without matches, numbers that sources record are those of the job; whole recordings count
+        # as one step
+        whole = all(len(rank.replay.steps) == 1 for rank in ranks)
         windows: dict[int, _Node] = {}
         for rank in ranks:
             for window in np.unique(rank.replay.steps[:, 0]).tolist():
-                if rank.replay.marked:
+                if rank.replay.marked or whole:
                     first_node = windows.setdefault(window, (rank.rank, window))
                     self._join(first_node, (rank.rank, window), 0)
 

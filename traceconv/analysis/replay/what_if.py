@@ -81,6 +81,7 @@ class WhatIf(msgspec.Struct, frozen=True):
         before_ns, after_ns: how long each takes, replayed; ``after_ns`` is () where that is
             unknown.
         error:    the replay error, a share.
+        cut:      what counts as a step where none is marked; "" where steps are.
         unknown:  why what changes gain is unknown: what they change was not recorded.
     """
 
@@ -89,6 +90,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     before_ns: tuple[int, ...]
     after_ns: tuple[int, ...]
     error: float
+    cut: str = ""
     unknown: tuple[str, ...] = ()
 
     @property
@@ -118,6 +120,7 @@ class WhatIf(msgspec.Struct, frozen=True):
             "gain_interval_ns": None if between is None else [round(ns) for ns in between],
             "gain_share": None if gain is None else gain / max(before, 1.0),
             "replay_error": self.error,
+            "steps_are": self.cut or None,
             "unknown": list(self.unknown),
             "steps": [
                 {"window": window, "step": number, "ns": ns, "if_ns": if_ns}
@@ -139,7 +142,7 @@ class WhatIf(msgspec.Struct, frozen=True):
             low, high = -high, -low
         return (
             f"{', '.join(self.changes)}: a step takes {time_text(before - gain)} instead of "
-            f"{time_text(before)}, gap before it included; that {verb} {time_text(abs(gain))} per "
+            f"{time_text(before)}, with the gap before it; that {verb} {time_text(abs(gain))} per "
             f"step ({100 * abs(gain) / max(before, 1.0):.2g} %, 95 % interval {time_text(low)} to "
             f"{time_text(high)})"
             + f"; replay error {100 * self.error:.1f} %"
@@ -163,6 +166,7 @@ def what_if(replay: Replay, changes: Sequence[str]) -> WhatIf:
         tuple(round(ns) for ns in replay.base.tolist()),
         tuple(round(ns) for ns in after.tolist()),
         replay.error,
+        replay.cut,
         tuple(job.unknown),
     )
 

@@ -308,7 +308,7 @@ RULES: tuple[Rule, ...] = (
         "communication-wait",
         "Communication waits",
         THEME,
-        "waiting of waiting and transfers together, within communication operations that wait for "
+        "waiting as a share of waiting and transfers, in communication operations that wait for "
         "much of their time",
         (Limit(20.0, "%", CANN), Limit(10.0, "%", OWN, "elapsed")),
         "Ascend planes, or communication.json",

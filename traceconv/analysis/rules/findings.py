@@ -562,7 +562,11 @@ def judge(
             gain = _at_most(case, losses.get(case.rank, Losses()))
             interval_ns = None
             if saved is not None and case.gone:
-                gain, interval_ns = max(float(saved.mean()), 0.0), interval(saved)
+                # without marked steps, of the whole recording
+                times = len(saved) if case.rank in recorded_ns else 1
+                gain = max(times * float(saved.mean()), 0.0)
+                low, high = interval(saved)
+                interval_ns = (times * low, times * high)
             case_limits = completed(rule_limits, facts_by_rank.get(case.rank, {}))
             findings.append(
                 Finding(

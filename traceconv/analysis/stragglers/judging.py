@@ -136,10 +136,12 @@ def _limits(summaries: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
             why.setdefault(summary.replay.why, []).append(summary.rank)
     for text, ranks in why.items():
         yield f"{ranks_text(ranks)} not compared: {text}"
+    if replay.cut:
+        yield replay.cut
     graph, own = replay.graph, replay.own
     peers = np.bincount(own.roles)[own.roles]
     alone = [rank for rank, count in zip(graph.ranks, peers.tolist(), strict=True) if count < 2]
-    if alone and len(graph.ranks) > 1:
+    if 0 < len(alone) < len(graph.ranks):
         yield f"{ranks_text(alone)} not compared: no other rank has the same role"
     captured: dict[str, list[int]] = {}
     for summary in summaries:
@@ -496,6 +498,11 @@ class _Judging:
             late_text = (
                 f"; rank {rank} is late in {len(numbers)} of {len(steps)} steps ({some(numbers)})"
             )
+
+        def whom(top: int) -> str:
+            peers = [i for i in own.members(int(own.roles[top])).tolist() if i != top]
+            return f"rank {graph.ranks[peers[0]]}" if len(peers) == 1 else "its peers"
+
         if not compared:
             return None, "no two ranks run the same operations, so no rank has peers"
         if len(graph.steps) < _FEWEST:
@@ -507,9 +514,7 @@ class _Judging:
             )
             top = max(compared, key=lambda i: excess[i])
             longer = time_text(max(float(excess[top]), 0.0))
-            peers = [i for i in own.members(int(own.roles[top])).tolist() if i != top]
-            whom = f"rank {graph.ranks[peers[0]]}" if len(peers) == 1 else "its peers"
-            difference = f"rank {graph.ranks[top]} takes {longer} longer than {whom}"
+            difference = f"rank {graph.ranks[top]} takes {longer} longer than {whom(top)}"
             return None, f"{why}; {difference}"
         excesses = [own.excess[~np.isnan(own.excess[:, i]), i] for i in compared]
         if min(len(values) for values in excesses) < _FEWEST:
@@ -519,8 +524,8 @@ class _Judging:
             top = max(compared, key=lambda i: excess[i])
             longer, upper_text = time_text(max(float(excess[top]), 0)), time_text(upper)
             return None, (
-                f"rank {graph.ranks[top]} takes {longer} longer than its peers per step, which may "
-                f"be chance (99 % interval: up to {upper_text}){late_text}"
+                f"rank {graph.ranks[top]} takes {longer} longer than {whom(top)} per step, which "
+                f"may be chance (99 % interval: up to {upper_text}){late_text}"
             )
         limit = max(upper, 0.0)
         share = 100 * limit / self.replay.step_ns

@@ -491,7 +491,10 @@ class Verdict(msgspec.Struct, frozen=True):
             lengths = (longer[rank], parts[rank][COMPUTE], parts[rank][HOST], waits)
             cost = time_text(gains[rank]) if rank in gains else ""
             rows.append([self.replay.shape.called(rank), *map(time_text, lengths), cost])
-        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        columns = [cells for cells in columns if set(cells[1:]) - {"", time_text(0)}]
+        rows = [list(row) for row in zip(*columns, strict=True)]
+        wide = [max(map(len, column)) for column in columns]
         lines = [
             "  ".join([heading.ljust(wide[0]), *map(str.rjust, cells, wide[1:])]).rstrip()
             for heading, *cells in rows

@@ -143,7 +143,7 @@ def data_of(results: Sequence[Result], name: str) -> DataTable:
         if result.table.name == name:
             return result.data
     names = ", ".join(result.table.name for result in results)
-    raise KeyError(f"table {name!r} is not here; there are: {names}")
+    raise KeyError(f"table {name!r} does not exist; there are: {names}")
 
 
 TIMED = (
