@@ -268,6 +268,13 @@ class TraceBuilder:
         self.seen("flow")
         self.flows(src=[src], dst=[dst], name=self.string(name))
 
+    def arrows(self, name: str, src: I64, dst: I64) -> None:
+        """Count and add the flows whose ends are both known, not -1."""
+        drawn = np.flatnonzero((src >= 0) & (dst >= 0))
+        self.seen("flow", len(drawn))
+        if len(drawn):
+            self.flows(src=src[drawn], dst=dst[drawn], name=self.string(name))
+
     @property
     def rows(self) -> int:
         """Event rows added so far: the row the next :meth:`extend` will return."""
@@ -338,6 +345,11 @@ class TraceBuilder:
         if kind is not None:
             assert kind in KINDS, kind
             self._lost[kind] += int(count)
+
+    def lose(self, code: str, where: str = "", count: int = 1, kind: str = "slice") -> None:
+        """Count records of ``kind`` that were found and are not kept, under an issue code."""
+        self.seen(kind, count)
+        self.skip(code, where, count, kind)
 
     def skip_keys(self, keys: Collection[str]) -> None:
         """Count keys of a file that are not used, and name them, with up to 1000 characters."""

@@ -24,7 +24,6 @@ from traceconv.core.job_shape import Placement
 from traceconv.core.model import Capture
 from traceconv.core.source import HEAD_BYTES, Source, Stream, pieces
 from traceconv.find.registry import read_capture
-from traceconv.passes.timestamp_outliers import timestamp_outliers
 
 SAME_CLOCK_NS = 1_000_000_000
 """Two readings of one monotonic clock against Unix time differ by what the latter was adjusted;
@@ -45,6 +44,8 @@ Span = tuple[int, int] | None
 
 def span_of(capture: Capture) -> Span:
     """The span of a recording, for which its events are read; None if they cannot be."""
+    from traceconv.passes.timestamp_outliers import timestamp_outliers
+
     try:
         return timestamp_outliers(read_capture(capture, TraceBuilder(capture, Issues()))).span()
     except TraceconvError:

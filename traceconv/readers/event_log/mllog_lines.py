@@ -150,8 +150,7 @@ class _Timeline:
             self._build.skip("end-without-begin", where)
         elif time_ns < opened[-1].start:
             opened.pop()
-            self._build.seen("slice")
-            self._build.skip("negative-duration", where, kind="slice")
+            self._build.lose("negative-duration", where)
         else:
             begun = opened.pop()  # its end may say more, such as the status of a run
             self._closed.append(

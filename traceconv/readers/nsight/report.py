@@ -127,8 +127,7 @@ class Report:
         """Add CUDA runtime and driver calls, without their copies that carry backtraces."""
         rows = self.rows(tables.RUNTIME)
         call = np.isin(rows["class"], tables.CALL_CLASSES)
-        self.build.seen("slice", int((~call).sum()))
-        self.build.skip("repeated-content", rows.where, int((~call).sum()), "slice")
+        self.build.lose("repeated-content", rows.where, int((~call).sum()))
         rows = rows.take(call)
         added = add_rows(self.build, tables.RUNTIME, rows)
         self.launched.calls.append((rows["correlation"], added))

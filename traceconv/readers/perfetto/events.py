@@ -413,8 +413,7 @@ class _Block:
             lost = len(values) - n_named
             if lost or n_named > MOST_EXTRA:
                 self._fault("P18-counter", self._where(i))
-            self._build.seen("counter", lost)
-            self._build.skip("counter-not-numeric", self._where(i), lost, "counter")
+            self._build.lose("counter-not-numeric", self._where(i), lost, "counter")
             keys = [track_key(state.machine, uuid) for uuid in uuids[:n_named]]
             self._sample(i, keys, values[:n_named])
 

@@ -273,8 +273,7 @@ class Gpu:
         usable = 2 in sample or 3 in sample
         if not usable or not timed.timed[row] or timed.ns[row] < 0:
             code = "bad-time" if usable else "counter-not-numeric"
-            build.seen("counter")
-            build.skip(code, timed.packets.where(row), 1, "counter")
+            build.lose(code, timed.packets.where(row), 1, "counter")
             return
         value = float(signed(sample[2])) if 2 in sample else double(sample[3])
         times, values = self._values.setdefault((gpu, number(sample.get(1, 0))), ([], []))

@@ -513,10 +513,9 @@ class Launched:
 def add_arrows(build: TraceBuilder, call: I64, task: I64) -> None:
     """Add flows between event rows of calls and of their work. Flows with an end of -1 are counted
     as an issue."""
-    has_ends = (call >= 0) & (task >= 0)
-    build.seen("flow", len(call))
-    build.skip("flow-without-end", "no launching call", int((~has_ends).sum()), "flow")
-    build.flows(src=call[has_ends], dst=task[has_ends], name=build.string("launch"))
+    lost = int(((call < 0) | (task < 0)).sum())
+    build.lose("flow-without-end", "no launching call", lost, "flow")
+    build.arrows("launch", call, task)
 
 
 def _joined(parts: Sequence[tuple[I64, I64]]) -> tuple[I64, I64]:

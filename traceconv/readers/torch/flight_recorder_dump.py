@@ -223,8 +223,7 @@ def _add_collectives(build: TraceBuilder, dump: _Dump) -> None:
         span = _span(build, entry, where, last_ns, max(last_ns, dumped), free.get(_group(entry), 0))
         free[_group(entry)] = max(free.get(_group(entry), 0), _ns(entry, _COMPLETED))
         if not span or span[1] < span[0]:
-            build.seen("slice")
-            build.skip("negative-duration" if span else "bad-time", where, kind="slice")
+            build.lose("negative-duration" if span else "bad-time", where)
             continue
         name = text(entry.get("profiling_name", b"")) or "(no name)"
         library, colon, _ = name.partition(":")

@@ -296,16 +296,14 @@ class _Snapshot:
             device, name = max(_number(mark.get("device")), 0), label(mark.get("name"))
             time = _number(mark.get("time_us"))
             if not 0 < time < (1 << 62) // 1000:
-                build.seen("slice")
-                build.skip("bad-time", "external_annotations", 1, "slice")
+                build.lose("bad-time", "external_annotations")
             elif label(mark.get("stage")).upper() == "START":
                 open_.setdefault((device, name), []).append(time * 1000)
             elif begun := open_.get((device, name)):
                 self._range(device, name, begun.pop(), time * 1000)
             else:
                 alone += 1
-        build.seen("slice", alone)
-        build.skip("end-without-begin", "external_annotations", alone, "slice")
+        build.lose("end-without-begin", "external_annotations", alone)
         for (device, name), begun in open_.items():
             for start in begun:
                 build.skip("unfinished-slice", "external_annotations")

@@ -97,8 +97,7 @@ def _changes(build: TraceBuilder, listed: list[Any]) -> None:
 
 
 def _lost(build: TraceBuilder, count: int, code: str) -> None:
-    build.seen("counter", count)
-    build.skip(code, build.file, count, "counter")
+    build.lose(code, build.file, count, "counter")
 
 
 def _sums(build: TraceBuilder, value: list[Any]) -> None:

@@ -202,5 +202,4 @@ class _Operations:
             self._slices.add(track, start, length, name, OpClass.COMM_TASK, where=where)
 
     def _lose(self, where: str, code: str, why: str = "") -> None:
-        self._build.seen("slice")
-        self._build.skip(code, f"{where}: {why}" if why else where, kind="slice")
+        self._build.lose(code, f"{where}: {why}" if why else where)

@@ -163,8 +163,7 @@ def _add_row(
     except (ValueError, IndexError, ClockError):
         graph = None
     if graph is None or end is None or length is None or not -1 <= step <= _LAST_STEP:
-        build.seen("slice")
-        build.skip("malformed-record", where, kind="slice")
+        build.lose("malformed-record", where)
         return
     track = build.add_track(step_lane(graph).track)
     spans = [(f"Iteration {step}", OpClass.ITERATION, end - length, end)]
@@ -176,7 +175,6 @@ def _add_row(
     for name, op, start, stop in spans:
         far = start < -INT64_MAX or max(stop, stop - start) > INT64_MAX
         if stop < start or far:
-            build.seen("slice")
-            build.skip("negative-duration" if stop < start else "bad-time", where, kind="slice")
+            build.lose("negative-duration" if stop < start else "bad-time", where)
         else:
             build.slice(track, start, stop - start, name, op=op, graph=graph, step=step)

@@ -311,8 +311,7 @@ def _timed_parts(export: Export, parts: TableRows, tasks: TableRows) -> TableRow
     """Parts at the times of their tasks, those of an unknown task left out and reported."""
     part, task = _by_task(parts["task"], tasks["task"])
     lost = len(parts) - len(np.unique(part))
-    export.build.seen("slice", lost)
-    export.build.skip("bad-time", parts.where, lost, "slice")
+    export.build.lose("bad-time", parts.where, lost)
     parts = parts.take(part)
     for field, of_task in {
         "start": "start", "end": "end", "task id": "Task Id", "context id": "Subtask Id",

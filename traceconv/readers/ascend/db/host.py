@@ -17,7 +17,7 @@ from traceconv.core.ordering import different, factored_rows
 from traceconv.readers.ascend.db import event_tables as tables
 from traceconv.readers.ascend.db.device import Connected, Tasks, connected
 from traceconv.readers.ascend.db.export import Export, Placed
-from traceconv.readers.shared.arguments import lookup
+from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.ascend_lanes import host_named
 from traceconv.readers.shared.layouts import TableRows, add_rows
 
@@ -147,23 +147,12 @@ def flows(
     caller = lookup(calls.connection, connection)
     if len(calls.event):
         lost = int((launched & (caller < 0)).sum())
-        export.build.seen("flow", lost)
-        export.build.skip("flow-without-end", "no launching call", lost, "flow")
-    _add(export, "HostToDevice", calls.event, caller, event)
+        export.build.lose("flow-without-end", "no launching call", lost, "flow")
+    export.build.arrows("HostToDevice", picked(calls.event, caller), event)
     _add_framework(export, operators, connection, event)
     marked = of_task[tasks.mark]
     caller = lookup(markers.connection, marked)
-    _add(export, "MsTx", markers.event, caller, tasks.event[tasks.mark])
-
-
-def _add(export: Export, name: str, sources: I64, source: I64, target: I64) -> None:
-    """Flows to ``target`` from ``sources[source]``; none where ``source`` is -1."""
-    has_source = source >= 0
-    export.build.seen("flow", int(has_source.sum()))
-    if has_source.any():
-        export.build.flows(
-            src=sources[source[has_source]], dst=target[has_source], name=export.build.string(name)
-        )
+    export.build.arrows("MsTx", picked(markers.event, caller), tasks.event[tasks.mark])
 
 
 def _add_framework(export: Export, operators: Operators, connection: I64, event: I64) -> None:
@@ -175,29 +164,23 @@ def _add_framework(export: Export, operators: Operators, connection: I64, event:
     connections, owner = pairs["connectionId"][owner >= 0], working[owner[owner >= 0]]
     # a set of connections has one row per connection: from the set to its operator, and on
     positions = lookup(connections, connection)
-    operator = owner[np.maximum(positions, 0)] if len(owner) else positions
-    _add(export, "async_npu", operators.event, np.where(positions >= 0, operator, -1), event)
+    operator = picked(operators.event, picked(owner, positions))
+    export.build.arrows("async_npu", operator, event)
 
     def first_connection(ids: I64) -> I64:
-        positions = lookup(pairs["id"], ids)
-        return (
-            np.where(positions >= 0, pairs["connectionId"][positions], -1)
-            if len(pairs["id"])
-            else positions
-        )
+        return picked(pairs["connectionId"], lookup(pairs["id"], ids))
 
     enqueue = np.flatnonzero(operators.queue & ~operators.dequeue & (ids >= 0))
     dequeue = np.flatnonzero(operators.dequeue & (ids >= 0))
     entered, dequeued = first_connection(ids[enqueue]), first_connection(ids[dequeue])
-    positions = lookup(entered, dequeued)
-    into = enqueue[np.maximum(positions, 0)] if len(enqueue) else positions
-    source = np.where((positions >= 0) & (dequeued >= 0), into, -1)
-    _add(export, "async_task_queue", operators.event, source, operators.event[dequeue])
+    into = picked(enqueue, np.where(dequeued >= 0, lookup(entered, dequeued), -1))
+    source = picked(operators.event, into)
+    export.build.arrows("async_task_queue", source, operators.event[dequeue])
 
     forward = rows["Fwd thread id"]
     sequence = np.where(forward >= 0, rows["Sequence number"], -1)
     source, target = backward_pairs(sequence, forward > 0, rows["global"], rows["start"])
-    _add(export, "fwdbwd", operators.event, source, operators.event[target])
+    export.build.arrows("fwdbwd", operators.event[source], operators.event[target])
 
 
 def backward_pairs(

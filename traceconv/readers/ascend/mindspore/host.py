@@ -142,8 +142,7 @@ def _paired(build: TraceBuilder, rows: TableRows) -> tuple[NDArray[np.intp], I64
     ended = starts & follows & ~np.append(starts[1:], [False])[: len(mark_rows)]
     # an end that does not follow a start directly has none
     orphans = int((~starts & ~np.append([False], ended[:-1])[: len(mark_rows)]).sum())
-    build.seen("slice", orphans)
-    build.skip("end-without-begin", "", orphans, kind="slice")
+    build.lose("end-without-begin", "", orphans)
     time = rows["start"]
     finish = np.where(follows, time[after], time.max())
     return mark_rows[starts], finish[starts], ~ended[starts]

@@ -285,8 +285,7 @@ def read_host_operators(
             if len(cells) == 3:
                 runs.append((name, kind, cells[0], cells[1], cells[2]))
             else:
-                build.seen("slice")
-                build.skip("malformed-record", f"line {number}", kind="slice")
+                build.lose("malformed-record", f"line {number}")
     if not runs:
         return
     names, kinds, starts, lengths, threads = map(list, zip(*runs, strict=True))

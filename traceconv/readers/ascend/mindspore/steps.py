@@ -235,8 +235,7 @@ def _steps(build: TraceBuilder, columns: Columns) -> TableRows:
     good &= (rows["start_point"] != ABSENT) & (rows["end_point"] != ABSENT)
     if not good.all():
         bad = np.flatnonzero(~good)
-        build.seen("slice", len(bad))
-        build.skip("malformed-record", f"row {int(bad[0]) + 1}", len(bad), kind="slice")
+        build.lose("malformed-record", f"row {int(bad[0]) + 1}", len(bad))
     return rows.take(good)
 
 

@@ -366,8 +366,7 @@ def _without_repeats(tasks: Tasks, build: TraceBuilder) -> Tasks:
     key = combined_key(tasks.stream, tasks.task)
     repeated = of_scheduler & np.isin(key, key[~of_scheduler])
     count = int(repeated.sum())
-    build.seen("slice", count)
-    build.skip("repeated-content", "tasks in two logs", count, "slice")
+    build.lose("repeated-content", "tasks in two logs", count)
     return tasks.take(~repeated)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import I32, I64, Layer, Mask, OpClass
+from traceconv.core.model import I32, I64, Layer, OpClass
 from traceconv.core.ordering import combined_key
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
@@ -365,7 +365,7 @@ def put_tasks(build: TraceBuilder, rows: TableRows, launch: I64) -> None:
         return
     is_part = rows["is part"] > 0
     launched = np.isin(rows["class"], (OpClass.COMPUTE, OpClass.COPY))
-    _add_flows(build, rows["row"], event, launched)
+    build.arrows("HostToDevice", np.where(launched, rows["row"], -1), event)
     if not is_part.any():
         return
     parts, launch = rows.take(is_part), launch[is_part]
@@ -394,18 +394,11 @@ def put_tasks(build: TraceBuilder, rows: TableRows, launch: I64) -> None:
         parts.take(is_operation & has_name), launch[is_operation & has_name]
     )
     event = add_rows(build, COLLECTIVES, operations, graph=_graph(operations))
-    _add_flows(build, operations["row"], event, np.ones(len(operations), bool))
+    build.arrows("HostToDevice", operations["row"], event)
 
 
 def _graph(rows: TableRows) -> I32:
     return rows["graph"].astype(np.int32)
-
-
-def _add_flows(build: TraceBuilder, source: I64, event: I64, chosen: Mask) -> None:
-    drawn = chosen & (source >= 0) & (event >= 0)
-    build.seen("flow", int(drawn.sum()))
-    if drawn.any():
-        build.flows(src=source[drawn], dst=event[drawn], name=build.string("HostToDevice"))
 
 
 def whole_operations(parts: TableRows, launch: I64) -> TableRows:

@@ -80,8 +80,7 @@ def read_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     """``mindspore.op_range``: ranges and instants on threads, and flows."""
     rows = read_table(data, (OP_RANGE,), _FIELDS, build)
     begun = rows["start"] != 0
-    build.seen("slice", int((~begun).sum()))
-    build.skip("bad-time", "ranges that never began", int((~begun).sum()), "slice")
+    build.lose("bad-time", "ranges that never began", int((~begun).sum()))
     rows = rows.take(begun)
     for field in ("start", "end"):
         rows.columns[field] = clock.ticks_ns(rows[field])
@@ -129,13 +128,10 @@ def _add_flows(build: TraceBuilder, rows: TableRows, event: I64) -> None:
     alone = np.zeros(len(target), bool)
     alone[once[count == 1]] = True
     drawn = (source_rows >= 0) & alone
-    build.seen("flow", len(source))
     ended = int(np.isin(number[source], number[target]).sum())
-    build.skip("flow-without-end", "flow", len(source) - ended, "flow")
-    build.skip("flow-unbound", "several ends", ended - int(drawn.sum()), "flow")
-    if drawn.any():
-        name = build.string("async_mindspore")
-        build.flows(src=event[source[source_rows[drawn]]], dst=event[target[drawn]], name=name)
+    build.lose("flow-without-end", "flow", len(source) - ended, "flow")
+    build.lose("flow-unbound", "several ends", ended - int(drawn.sum()), "flow")
+    build.arrows("async_mindspore", event[source[source_rows[drawn]]], event[target[drawn]])
 
 
 def read_old_ranges(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:

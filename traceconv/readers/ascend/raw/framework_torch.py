@@ -26,7 +26,7 @@ from traceconv.readers.ascend.raw.framework_rows import (
     read_table,
 )
 from traceconv.readers.ascend.raw.slice_files import layout
-from traceconv.readers.shared.arguments import lookup
+from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import Shown, TableRows, add_rows
 from traceconv.readers.shared.pairing import Marks, nested_by_name, paired
 
@@ -83,9 +83,7 @@ def read_operators(build: TraceBuilder, data: Any, clock: FrameworkClock) -> Non
     source, target = backward_pairs(
         rows["Sequence number"], rows["Fwd thread id"] != 0, rows["thread"], rows["start"]
     )
-    build.seen("flow", len(source))
-    if len(source):
-        build.flows(src=event[source], dst=event[target], name=build.string("fwdbwd"))
+    build.arrows("fwdbwd", event[source], event[target])
 
 
 def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
@@ -102,8 +100,7 @@ def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     key = combined_key(rows["thread"], rows["leaves"], rows["name"])
     begin, end, matched = paired(key, opens)
     stray, open_ = ~matched & ~opens, np.flatnonzero(~matched & opens)
-    build.seen("slice", int(stray.sum()))
-    build.skip("end-without-begin", "marks", int(stray.sum()), "slice")
+    build.lose("end-without-begin", "marks", int(stray.sum()))
     build.skip("missing-duration", "markers without an end", len(open_))
     # a marker without an end is a slice from itself to itself
     begin, end = np.concatenate((begin, open_)), np.concatenate((end, open_))
@@ -120,12 +117,8 @@ def read_marks(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
     correlation, leaving = ranges["correlation_id"], ranges["leaves"] > 0
     into, out = np.flatnonzero(~leaving), np.flatnonzero(leaving)
     entry = lookup(correlation[into], correlation[out])
-    has_entry = entry >= 0
-    build.seen("flow", len(out))
-    build.skip("flow-without-end", "nothing entered the queue", int((~has_entry).sum()), "flow")
-    if has_entry.any():
-        source, target = event[into[entry[has_entry]]], event[out[has_entry]]
-        build.flows(src=source, dst=target, name=build.string("async_task_queue"))
+    build.lose("flow-without-end", "nothing entered the queue", int((entry < 0).sum()), "flow")
+    build.arrows("async_task_queue", picked(event[into], entry), event[out])
 
 
 def read_memory(build: TraceBuilder, data: Any, clock: FrameworkClock) -> None:
@@ -198,8 +191,7 @@ def read_calls(
     # the records have no names, so calls nest by their order alone
     begin, end = nested_by_name(Marks(lane, time, none, none, rows["tag"] & 1 == 0))
     stray = begin < 0
-    build.seen("slice", int(stray.sum()))
-    build.skip("end-without-begin", "returns", int(stray.sum()), "slice")
+    build.lose("end-without-begin", "returns", int(stray.sum()))
     begin, end = begin[~stray], end[~stray]
     build.skip("unfinished-slice", "calls", int((end < 0).sum()))
     last_stamps = np.zeros(len(threads), np.int64)

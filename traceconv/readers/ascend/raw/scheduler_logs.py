@@ -145,8 +145,7 @@ def _paired(marks: Tasks, begins: NDArray[np.bool_], build: TraceBuilder) -> Tas
     key = combined_key(marks.stream, marks.task, marks.context)
     start, end, matched = paired(key, begins)
     stray = int((~matched & ~begins).sum())
-    build.seen("slice", stray)
-    build.skip("end-without-begin", "tasks", stray, "slice")
+    build.lose("end-without-begin", "tasks", stray)
     begin_rows = np.flatnonzero(begins)
     tasks = marks.take(begin_rows)
     # the end of each beginning, in the order of the log; -1 where it is missing
@@ -210,8 +209,7 @@ def without_parents(tasks: Tasks, build: TraceBuilder) -> Tasks:
     is_shown = np.ones(len(tasks), bool)
     is_shown[outer[parents[parents >= 0]]] = False
     count = int((~is_shown).sum())
-    build.seen("slice", count)
-    build.skip("repeated-content", "tasks whose subtasks are shown", count, "slice")
+    build.lose("repeated-content", "tasks whose subtasks are shown", count)
     return tasks.take(is_shown)
 
 
@@ -290,8 +288,7 @@ def tasks(rows: Records, build: TraceBuilder) -> Tasks:
     stream, task, time, kind = stream[moving] & _STREAMS, task[moving], time[moving], kind[moving]
     start, end, matched = paired(combined_key(stream, task, kind), state[moving] == _STARTED)
     n_unmatched = int((~matched).sum())
-    build.seen("slice", n_unmatched)
-    build.skip("end-without-begin", "states of tasks without their other end", n_unmatched, "slice")
+    build.lose("end-without-begin", "states of tasks without their other end", n_unmatched)
     none = np.full(len(start), NO_CONTEXT, np.int64)
     return Tasks(stream[start], task[start], time[start], time[end], kind[start], none)
 
