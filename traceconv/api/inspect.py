@@ -410,10 +410,12 @@ def _with_counts(inspection: Inspection, options: InspectOptions) -> Inspection:
 
 def _compare_windows(inspection: Inspection) -> None:
     """Read the ranks with several captures, as a run does, unless these are large."""
-    from traceconv.run.stages import events
-
     several = [capture for capture in inspection.captures if capture.parts]
     inspection.compared = bytes_of(several) <= MOST_BYTES
+    if not several:
+        return
+    from traceconv.run.stages import events
+
     for capture in several if inspection.compared else ():
         try:
             events(capture, lambda _: None)
