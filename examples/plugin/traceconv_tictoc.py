@@ -19,7 +19,6 @@ from typing import ClassVar
 import numpy as np
 
 from traceconv.plugin import (
-    RANK,
     Capacity,
     Capture,
     Case,
@@ -190,7 +189,7 @@ TABLE = Table(
     "Events of tictoc",
     "Every event with its name and its length.",
     "events",
-    (*Column.whole(RANK), *Column.text("Name"), *Column.ns("Time")),
+    Column.parse("Rank, Name:text, Time(ns)"),
     times,
     all_times,
     capped=True,

@@ -13,10 +13,7 @@ from traceconv.core.side_tables import ABSENT, DataTable
 from traceconv.options.values import texts, words
 
 SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
-COLUMNS = (
-    *Column.whole("Rank"), *Column.text("Kernel"), *Column.ns("Time"), *Column.size("Peak"),
-    *Column.percent("Share"),
-)  # fmt: skip
+COLUMNS = Column.parse("Rank, Kernel:text, Time(ns), Peak(B), Share(%)")
 ROWS = [
     (0, "gemm", 5_000, 1024, 10.0),
     (0, "add", ABSENT, 4096, np.nan),

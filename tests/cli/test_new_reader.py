@@ -163,8 +163,8 @@ def test_an_exception_of_a_table_or_rule_names_its_plugin(example, tmp_path, fun
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('*Column.ns("Time")', 'Column.ns("Time")', "put `*` in front of Column.ns(...)"),
-        ("*Column.whole(RANK), ", "", "its columns lack 'Rank'"),
+        ('Column.parse("Rank, Name:text, Time(ns)")', '("Rank", "Name")', "use Column.parse"),
+        ("Rank, Name:text", "Name:text", "its columns lack 'Rank'"),
         ('"Time(ns)": ', '"Time": ', "a column 'Time', which the table does not declare (did you "),
         ("return stacked(ranked)", 'return {"rank": np.zeros(1, int)}', "(did you mean 'Rank'?)"),
         ("return stacked(ranked)", 'return {"Name": np.zeros(1, object)}', "no column 'Rank'"),

@@ -24,10 +24,7 @@ SAMPLE = str(ROOT / "golden" / "trace_view" / "demo" / "input")
 LONG = "kernel<" + "x" * 100 + ">"
 
 
-COLUMNS = (
-    *Column.whole("Rank"), *Column.text("Name"), *Column.ns("Start Time", "Total Time"),
-    *Column.percent("Ratio"),
-)  # fmt: skip
+COLUMNS = Column.parse("Rank, Name:text, Start Time(ns), Total Time(ns), Ratio(%)")
 VALUES = (
     np.array([3, ABSENT]),
     np.array(["a|b\nc", LONG], object),
@@ -75,7 +72,7 @@ def test_text_suits_its_units_to_the_column():
 @pytest.mark.parametrize("look", ["text", "markdown"])
 def test_the_times_of_a_table_have_one_unit(look, shortest, longest, heading, cells):
     """Min and Max compare at a glance; only times that no unit shows well have their own."""
-    columns = (*Column.whole("Rank"), *Column.ns("Min Time", "Max Time"))
+    columns = Column.parse("Rank, Min Time(ns), Max Time(ns)")
     values = [np.array([0]), np.array([shortest]), np.array([longest])]
     lines = getattr(render, look)([_result(1, columns, values)]).splitlines()
     units = re.findall(r"\(\w+\)", next(line for line in lines if "Min Time" in line))
@@ -366,7 +363,7 @@ def test_tables_fit_the_terminal(tmp_path, monkeypatch, capsys, columns):
 
 def test_sizes_are_in_readable_units(monkeypatch):
     """Of 1024, that which suits the largest; small ones stay bytes."""
-    columns = (*Column.whole("Rank"), *Column.size("Peak"))
+    columns = Column.parse("Rank, Peak(B)")
     table = _result(columns=columns, values=(np.array([0, 1]), np.array([3 << 20, ABSENT])))
     assert [line.split() for line in render.text([table]).splitlines()[1:]] == [
         ["Rank", "Peak(MiB)"], ["0", "3.000"], ["1", "–"]

@@ -200,12 +200,10 @@ def step_digest(statistics: Statistics) -> Result | None:
         graph_of = (graph,) * bool(graphs)
         rows.append((rank, *graph_of, len(length), *spread, int(numbers[worst]), *percentages))
     rows.sort(key=lambda row: -row[2 + len(graphs)])
-    defined = [
-        *Column.whole("Rank", *graphs, "Steps"),
-        *Column.ns("Mean", "p50", "p95", "Max"),
-        *Column.whole("Worst Step"),
-        *Column.percent("Compute", "Exposed Comm.", "Idle"),
-    ]
+    defined = Column.parse(
+        f"Rank, {'Graph, ' * bool(graphs)}Steps, Mean(ns), p50(ns), p95(ns), Max(ns), Worst Step, "
+        "Compute(%), Exposed Comm.(%), Idle(%)"
+    )
     kinds = {"int": np.int64, "float": np.float64}
     data = {
         column.key: np.array(values, kinds[column.kind])
@@ -213,9 +211,9 @@ def step_digest(statistics: Statistics) -> Result | None:
     }
     if all(row[1 + len(graphs)] == 1 for row in rows):  # nothing to summarise
         summaries = ("p50(ns)", "p95(ns)", "Max(ns)", "Worst Step")
-        defined = [column for column in defined if column.key not in summaries]
+        defined = tuple(column for column in defined if column.key not in summaries)
     title = "Steps per rank, the slowest first"
-    table = Table("digest", title, "", "", tuple(defined), lambda _: NOTHING, lambda _: NOTHING)
+    table = Table("digest", title, "", "", defined, lambda _: NOTHING, lambda _: NOTHING)
     return Result(table, DataTable("digest", data, {}), len(rows))
 
 

@@ -18,12 +18,14 @@ from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
 NEEDS = "ranks on one clock, with steps and device work"
 
-_PARTS = Column.ns(*(name.title() for name in PARTS))
+_PARTS = [f"{name.title()}(ns)" for name in PARTS]
+_HEADINGS = ", ".join(_PARTS)
 _SUM = "The parts add up to the length, to the ns."
 
 
-def _table(name: str, title: str, formula: str, *columns: Column, capped: bool = False) -> Table:
-    return Table(name, title, formula, NEEDS, columns, lambda _: NOTHING, lambda _: NOTHING, capped)
+def _table(name: str, title: str, formula: str, headings: str, capped: bool = False) -> Table:
+    columns = Column.parse(headings)
+    return Table(name, title, formula, NEEDS, columns, lambda _: NOTHING, capped=capped)
 
 
 TABLES: Mapping[str, Table] = {
@@ -33,23 +35,14 @@ TABLES: Mapping[str, Table] = {
         "Length: from the end of the step before to the end of the last rank. "
         f"{_SUM} Jumps: from a rank that waited to the one that came last. Undecided: places where "
         "the path may go on elsewhere. Certain: share of the length that is on the path anyway.",
-        *Column.whole("Step", "Last Rank"),
-        *Column.ns("Length"),
-        *_PARTS,
-        Column("Jump Count", "1", "int"),
-        Column("Undecided Count", "1", "int"),
-        *Column.percent("Certain"),
+        f"Step, Last Rank, Length(ns), {_HEADINGS}, Jump Count, Undecided Count, Certain(%)",
     ),
     "ranks": _table(
         "ranks",
         "Critical path by rank",
         "What of the paths of all steps is on a rank: its own work, and communication that it "
         f"waited for. {_SUM} Ratio: of the length of all steps.",
-        *Column.whole(RANK, "Step Count"),
-        *Column.ns("Length"),
-        *Column.percent("Ratio"),
-        *_PARTS,
-        *Column.percent("Certain"),
+        f"Rank, Step Count, Length(ns), Ratio(%), {_HEADINGS}, Certain(%)",
     ),
     "segments": _table(
         "segments",
@@ -57,12 +50,8 @@ TABLES: Mapping[str, Table] = {
         "The path of every step in order of time, on the shared clock: a rank's own work, or the "
         f"communication (kind and group) that it waited for. {_SUM} Came Last: the rank whose "
         "arrival ended the waiting. Why: the open choice there.",
-        *Column.whole("Step", RANK),
-        *Column.text("What", "Group"),
-        *Column.ns("Start Time", "Length"),
-        *_PARTS,
-        *Column.whole("Came Last"),
-        *Column.text("Certain", "Why"),
+        f"Step, Rank, What:text, Group:text, Start Time(ns), Length(ns), {_HEADINGS}, Came Last, "
+        "Certain:text, Why:text",
         capped=True,
     ),
 }
@@ -126,7 +115,7 @@ def _sums(path: Path, of: Sequence[Any], keys: Sequence[Any]) -> dict[str, NDArr
     share = np.divide(100.0 * certain, lengths, out=np.full(len(keys), np.nan), where=lengths > 0)
     return {
         "Length(ns)": lengths,
-        **{column.key: parts[:, i] for i, column in enumerate(_PARTS)},
+        **dict(zip(_PARTS, parts.T, strict=True)),
         "Certain(%)": share,
     }
 
@@ -179,7 +168,7 @@ def _segments(path: Path) -> Columns:
         "Group": texts([segment.group.removeprefix("group ") for segment in rows]),
         "Start Time(ns)": np.array([segment.start_ns for segment in rows], np.int64),
         "Length(ns)": _lengths(rows),
-        **{column.key: parts[:, i] for i, column in enumerate(_PARTS)},
+        **dict(zip(_PARTS, parts.T, strict=True)),
         "Came Last": np.array(came_last, np.int64),
         "Certain": texts(["yes" if segment.certain else "no" for segment in rows]),
         "Why": texts([segment.why for segment in rows]),
@@ -194,8 +183,7 @@ def line(path: Path) -> str:
     ranks, steps = _by_rank(path), _by_step(path)
     total = int(ranks["Length(ns)"].sum())
     shares = {
-        name: 100 * int(ranks[column.key].sum()) / total
-        for name, column in zip(PARTS, _PARTS, strict=True)
+        name: 100 * int(ranks[key].sum()) / total for name, key in zip(PARTS, _PARTS, strict=True)
     }
     shares_text = ", ".join(
         f"{name} {share:.0f} %"

@@ -8,16 +8,15 @@ import numpy as np
 
 from traceconv.analysis.tables.definition import (
     NOTHING,
-    RANK,
     TIMED,
     Column,
-    Keys,
     Ranked,
     Table,
+    grouped,
     timed,
 )
 from traceconv.analysis.tables.fields import fields, mentioned, operator_columns, rounded
-from traceconv.analysis.tables.groups import Groups, share
+from traceconv.analysis.tables.groups import share
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import F64
@@ -33,7 +32,6 @@ _UNITS = {"mac": "Cube", "vec": "Vector", "scalar": "Scalar", "mte1": "MTE1", "m
 """Units, and what they are called: MTE move data into and out of the memory of a core."""
 BOUND_PERCENT = 80.0
 """A unit that works so long bounds the operator, as msprof-analyze counts (operator_bound)."""
-_KEYS = Keys(("OP Type", "Core Type"), ("core", "blocks", *_UNITS.values()))
 
 
 def _numbers(column: Texts) -> F64:
@@ -57,20 +55,15 @@ def _facts(trace: Trace) -> Columns:
     rows = rows[known]
     cube, vector, blocks, *times = np.nan_to_num(columns[:, known])
     spent = rounded(np.array(times) * 1000).reshape(len(_UNITS), len(_PREFIXES), -1).sum(axis=1)
-    of_operator = operator_columns(trace, rows)
-    kind, kernel = of_operator["OP Type"], of_operator["Core Type"]
-    groups = Groups.of(kind.numbers(), kernel.numbers())
     sums = {"core": rounded((cube + vector) * 1000), "blocks": rounded(blocks)}
     sums |= zip(_UNITS.values(), spent, strict=True)
-    return {
-        "OP Type": kind[groups.first].column(), "Core Type": kernel[groups.first].column(),
-        **groups.measured(trace.events.dur_ns[rows]),
-        **{name: groups.total(value) for name, value in sums.items()},
-    }  # fmt: skip
+    described = operator_columns(trace, rows)
+    keys = {name: described[name] for name in ("OP Type", "Core Type")}
+    return grouped(trace.events.dur_ns[rows], keys, **sums)
 
 
 def _build(ranked: Ranked) -> Columns:
-    rows = timed(ranked, _KEYS)
+    rows = timed(ranked)
     shares = {f"{name}(%)": share(rows[name], rows["core"]) for name in _UNITS.values()}
     every = np.nan_to_num(np.array([*shares.values()]))
     names = np.array([*_UNITS.values()], object)
@@ -95,9 +88,9 @@ TABLES: Sequence[Table] = (
         "other. Block Dim = mean number of blocks; a core runs one of them.",
         "counters of AI cores: level 1 of the Ascend PyTorch profiler with aic_metrics "
         "(kernel_details, databases)",
-        (
-            *Column.whole(RANK), *Column.text("OP Type", "Core Type", "Bound"), *TIMED,
-            *Column.number("Block Dim"), *Column.percent(*_UNITS.values()),
+        Column.parse(
+            f"Rank, OP Type:text, Core Type:text, Bound:text, {TIMED}, Block Dim:float, Cube(%), "
+            "Vector(%), Scalar(%), MTE1(%), MTE2(%), MTE3(%), FixPipe(%)"
         ),
         _facts,
         _build,

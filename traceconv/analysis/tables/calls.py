@@ -6,23 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traceconv.analysis.tables.definition import (
-    NOTHING,
-    RANK,
-    Column,
-    Keys,
-    Ranked,
-    Table,
-    stacked,
-    timed,
-)
+from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Ranked, Table, timed
 from traceconv.analysis.tables.fields import fields, floats, named, names_of, numbers
 from traceconv.analysis.tables.groups import Groups, share
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.model import Kind, Layer, Trace
 from traceconv.core.side_tables import ABSENT, Columns
 
-_API = Keys(("Level", "API Name"))
 _NS2_PER_US2 = 1e6
 
 
@@ -73,7 +63,7 @@ def _table_calls(trace: Trace) -> Columns:
 
 
 def _api(ranked: Ranked) -> Columns:
-    rows = timed(ranked, _API)
+    rows = timed(ranked)
     variance = rows["m2"] / np.maximum(rows["Count"], 1) / _NS2_PER_US2
     return {
         RANK: rows[RANK],
@@ -92,7 +82,7 @@ def _api(ranked: Ranked) -> Columns:
 # -- Paddle's own printed summary ----------------------------------------------------------------
 
 _SUMMARY_TIMES = {
-    side: Column.ns(*(f"{side} {part}" for part in ("Total", "Avg", "Max", "Min")))
+    side: [f"{side} {part}(ns)" for part in ("Total", "Avg", "Max", "Min")]
     for side in ("CPU", "GPU")
 }
 _SUMMARY_OVERVIEW = {"CPU Total(ns)": "CPU Time(ns)", "GPU Total(ns)": "GPU Time(ns)"}
@@ -103,7 +93,7 @@ def _summary_facts(trace: Trace) -> Columns:
     side_table = trace.side_tables.get("paddle_summary")
     if side_table is None or not len(side_table):
         return NOTHING
-    keys = [column.key for columns in _SUMMARY_TIMES.values() for column in columns]
+    keys = [key for keys_of_side in _SUMMARY_TIMES.values() for key in keys_of_side]
     times = {key: numbers(side_table, key) for key in keys}
     for heading, overview_heading in _SUMMARY_OVERVIEW.items():
         times[heading] = np.where(
@@ -133,10 +123,9 @@ TABLES: Sequence[Table] = (
         "Variance = mean squared distance from the mean, in us^2; Ratio = Time / sum of all Times "
         "of the rank. Where a timeline has no calls they are those of the profiler's own table.",
         "runtime calls (CANN, CUDA, OS), or api_statistic",
-        (
-            *Column.whole(RANK), *Column.text("Level", "API Name"), *Column.ns("Time"),
-            *Column.whole("Count"), *Column.ns("Avg", "Min", "Max"),
-            Column("Variance", "us^2", "float", bracketed=False), *Column.percent("Ratio"),
+        Column.parse(
+            "Rank, Level:text, API Name:text, Time(ns), Count, Avg(ns), Min(ns), Max(ns), "
+            "Variance:us^2, Ratio(%)"
         ),
         _api_facts,
         _api,
@@ -149,14 +138,12 @@ TABLES: Sequence[Table] = (
         "Nothing is computed: the rows of profiler.summary(), rounded as printed. Level = how far "
         "a row is indented below the one it belongs to.",
         "the text profiler.summary() of Paddle prints",
-        (
-            *Column.whole(RANK), *Column.text("Section"), *Column.whole("Level"),
-            *Column.text("Name"), *Column.whole("Calls"),
-            *_SUMMARY_TIMES["CPU"], *Column.percent("CPU Ratio"),
-            *_SUMMARY_TIMES["GPU"], *Column.percent("GPU Ratio", "Utilization"),
+        Column.parse(
+            "Rank, Section:text, Level, Name:text, Calls, CPU Total(ns), CPU Avg(ns), "
+            "CPU Max(ns), CPU Min(ns), CPU Ratio(%), GPU Total(ns), GPU Avg(ns), GPU Max(ns), "
+            "GPU Min(ns), GPU Ratio(%), Utilization(%)"
         ),
         _summary_facts,
-        stacked,
         reads=("paddle_summary",),
     ),
 )  # fmt: skip

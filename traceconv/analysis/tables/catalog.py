@@ -55,10 +55,9 @@ def _wrong(table: Any) -> str:
         return "it is not a traceconv.plugin.Table"
     for column in table.columns:
         if not isinstance(column, Column):
-            hint = "; put `*` in front of Column.ns(...)" if isinstance(column, tuple) else ""
-            return f"its columns contain {column!r:.80}, which is not a Column{hint}"
+            return f"its columns contain {column!r:.80}, which is not a Column: use Column.parse"
     if RANK not in [column.key for column in table.columns]:
-        return f"its columns lack {RANK!r}: add `*Column.whole(RANK)`"
+        return f'its columns lack {RANK!r}: begin with it, Column.parse("{RANK}, ...")'
     return ""
 
 
@@ -349,7 +348,7 @@ def grouped_tables(
 
 def coordinate_columns(axes: Sequence[str]) -> tuple[Column, ...]:
     """The columns of grouped tables that other tables do not have."""
-    return Column.whole(*axes, RANKS)
+    return Column.parse(", ".join((*axes, RANKS)))
 
 
 def _with_coordinates(

@@ -9,16 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traceconv.analysis.tables.definition import (
-    BANDWIDTH,
-    BYTES,
-    NOTHING,
-    RANK,
-    Column,
-    Ranked,
-    Table,
-    stacked,
-)
+from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Ranked, Table, stacked
 from traceconv.analysis.tables.fields import floats, named, numbers, rounded
 from traceconv.analysis.tables.groups import Groups, mean, numbered, share
 from traceconv.analysis.tables.stated_steps import stated_overlap
@@ -108,9 +99,9 @@ TABLES: Sequence[Table] = (
         "Own Above Median = Own Time - median Own Time of the ranks; in percent, of the median "
         "Step Time. The rank far above the others is slow.",
         "cluster_step_trace_time or cluster_analysis.db, without the timelines of the ranks",
-        (
-            *Column.whole(RANK, "Steps"), *Column.ns(*(key[:-4] for key in _LENGTHS)),
-            *Column.ns("Own Time", "Own Above Median"), *Column.percent("Own Above Median"),
+        Column.parse(
+            "Rank, Steps, Step Time(ns), Computing(ns), Exposed Communication(ns), Idle(ns), "
+            "Own Time(ns), Own Above Median(ns), Own Above Median(%)"
         ),
         _rank_facts,
         _ranks,
@@ -123,9 +114,9 @@ TABLES: Sequence[Table] = (
         "Transit Time (10^9 bytes per second); Of Median = that of the median of the ranks with "
         "this transport. The rank far below 100 has a slow link.",
         "cluster_communication or cluster_analysis.db, without the timelines of the ranks",
-        (
-            *Column.whole(RANK), *Column.text("Transport"), *Column.whole("Count"), BYTES,
-            *Column.ns("Transit Time"), BANDWIDTH, *Column.percent("Of Median"),
+        Column.parse(
+            "Rank, Transport:text, Count, Bytes:B, Transit Time(ns), Bandwidth(GB/s), "
+            "Of Median(%)"
         ),
         _bandwidth_facts,
         _bandwidths,

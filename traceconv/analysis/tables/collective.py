@@ -11,16 +11,7 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import kind_of
 from traceconv.analysis.device_peaks import peaks_of
-from traceconv.analysis.tables.definition import (
-    NOTHING,
-    RANK,
-    Column,
-    Keys,
-    Ranked,
-    Table,
-    texts,
-    timed,
-)
+from traceconv.analysis.tables.definition import NOTHING, TIMED, Column, Ranked, Table, texts, timed
 from traceconv.analysis.tables.fields import fields, names_of
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.groups import share as ratio
@@ -54,7 +45,6 @@ _WHOLE = ("allreduce", "broadcast", "reduce", "p2p")
 """Operations whose count, as HCCL states it, is that of the larger buffer; of others it is that of
 one rank's part, and how many ranks there are is not recorded beside it."""
 
-_KEYS = Keys(("Group", "Operation", "Group Size", "Message(B)", "link"))
 _FIELDS = ("In msg nelems", "Out msg nelems", "dtype", "Group size", "Collective name",
            "Process Group Ranks")  # fmt: skip
 _HCCL_FIELDS = ("count", "data_type")
@@ -141,7 +131,7 @@ def _links(trace: Trace, members: Texts) -> I64:
 
 
 def _build(ranked: Ranked) -> Columns:
-    rows = timed(ranked, _KEYS)
+    rows = timed(ranked)
     size = rows["Message(B)"]
     factors = [_factor(*row) for row in zip(rows["Operation"].tolist(), rows["Group Size"].tolist(),
                                             strict=True)]  # fmt: skip
@@ -178,13 +168,10 @@ TABLES: Sequence[Table] = (
         "all ranks of the group are in one node.",
         "collectives with sizes: NCCL metadata of PyTorch (In msg nelems, dtype); of HCCL, count "
         "and data_type of all-reduce, reduce, broadcast, send and receive",
-        (
-            *Column.whole(RANK), *Column.text("Group", "Operation"), *Column.whole("Group Size"),
-            *Column.size("Message"), *Column.whole("Count"),
-            *Column.ns("Total Time", "Min Time", "Avg Time", "Max Time"), *Column.percent("Ratio"),
-            *(Column(f"{of}Bandwidth", "GB/s", "float")
-              for of in ("Algorithm ", "Bus ", "Best Bus ")),
-            *Column.percent("Link Peak"),
+        Column.parse(
+            f"Rank, Group:text, Operation:text, Group Size, Message(B), {TIMED}, "
+            "Algorithm Bandwidth(GB/s), Bus Bandwidth(GB/s), Best Bus Bandwidth(GB/s), "
+            "Link Peak(%)"
         ),
         _facts,
         _build,

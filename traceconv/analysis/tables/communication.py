@@ -11,29 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import (
-    BANDWIDTH,
-    BYTES,
     NOTHING,
     RANK,
     TIMED,
     Column,
-    Keys,
     Ranked,
     Table,
+    grouped,
     stacked,
     texts,
     timed,
     with_job,
 )
-from traceconv.analysis.tables.fields import (
-    fields,
-    floats,
-    named,
-    names_of,
-    numbers,
-    rounded,
-)
-from traceconv.analysis.tables.groups import Groups, numbered, share
+from traceconv.analysis.tables.fields import fields, floats, named, names_of, numbers, rounded
+from traceconv.analysis.tables.groups import numbered, share
 from traceconv.analysis.tables.host import collective, kernels
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import F64, I64, once_each
@@ -48,8 +39,7 @@ _WAITS = lazy_regex(r"Notify[_ ]Wait")
 _TRANSITS = lazy_regex(r"Memcpy|Reduce_Inline|Reduce_TBE|RDMA_?Send|SDMA")
 _NOBODY = 0xFFFFFFFF
 _LINKS = {"ON_CHIP": "LOCAL"}
-_PART_COLUMNS = Column.ns("Transit Time", "Wait Time", "Synchronization Time", "Idle Time")
-_PARTS = tuple(column.key for column in _PART_COLUMNS)
+_PARTS = ("Transit Time(ns)", "Wait Time(ns)", "Synchronization Time(ns)", "Idle Time(ns)")
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -212,8 +202,6 @@ def _known_share(part: I64, rest: I64) -> F64:
 
 # -- by kind of operation -----------------------------------------------------------------
 
-_KIND = Keys(("Group", "Operation"), (*_PARTS, "Known"))
-
 
 def _kind_facts(trace: Trace) -> Columns:
     facts = _operation_facts(trace)
@@ -221,27 +209,20 @@ def _kind_facts(trace: Trace) -> Columns:
         return NOTHING
     kinds = texts([collective(name) for name in facts["Operation"].tolist()])
     ranks = {RANK: facts[RANK]} if RANK in facts else {}
-    groups = Groups.of(*ranks.values(), numbered(facts["Group"]), numbered(kinds))
-    return {
-        **{name: column[groups.first] for name, column in ranks.items()},
-        "Group": facts["Group"][groups.first],
-        "Operation": kinds[groups.first],
-        **groups.measured(facts["Elapse Time(ns)"]),
-        **{name: groups.total(np.where(facts[name] == ABSENT, 0, facts[name])) for name in _PARTS},
-        "Known": groups.total((facts[_PARTS[0]] != ABSENT).astype(np.int64)),
-    }
+    keys = {**ranks, "Group": facts["Group"], "Operation": kinds}
+    parts = {name: np.where(facts[name] == ABSENT, 0, facts[name]) for name in _PARTS}
+    known = (facts[_PARTS[0]] != ABSENT).astype(np.int64)
+    return grouped(facts["Elapse Time(ns)"], keys, **parts, Known=known)
 
 
 def _kinds(ranked: Ranked) -> Columns:
     """Parts that an operation of a row does not have are absent, not 0."""
-    rows = timed(ranked, _KIND)
+    rows = timed(ranked)
     is_known = rows["Known"] == rows["Count"]
     return {**rows, **{name: np.where(is_known, rows[name], ABSENT) for name in _PARTS}}
 
 
 # -- traffic ------------------------------------------------------------------------------
-
-_LINK = Keys(("Group", "Operation", "Source", "Destination", "Transport"), ("Bytes", "Unsized"))
 
 
 @once_each
@@ -264,15 +245,11 @@ def _link_facts(trace: Trace) -> Columns:
     tracks, code = np.unique(trace.events.track[calls], return_inverse=True)
     groups_of = Texts([_group(trace, track) for track in tracks.tolist()], code)
     link = link[between].mapped(lambda kind_of_link: _LINKS.get(kind_of_link, kind_of_link))
-    groups = Groups.of(groups_of.numbers(), kind.numbers(), src, dst, link.numbers())
-    first = groups.first
-    return {
-        "Group": groups_of[first].column(), "Operation": kind[first].column(),
-        "Source": src[first], "Destination": dst[first], "Transport": link[first].column(),
-        **groups.measured(trace.events.dur_ns[rows]),
-        "Bytes": groups.total(np.maximum(n_bytes, 0)),
-        "Unsized": groups.total((n_bytes == ABSENT).astype(np.int64)),
-    }  # fmt: skip
+    keys = {"Group": groups_of, "Operation": kind, "Source": src, "Destination": dst,
+            "Transport": link}  # fmt: skip
+    unsized = (n_bytes == ABSENT).astype(np.int64)
+    lengths = trace.events.dur_ns[rows]
+    return grouped(lengths, keys, Bytes=np.maximum(n_bytes, 0), Unsized=unsized)
 
 
 def _table_links(trace: Trace) -> Columns:
@@ -305,7 +282,7 @@ def _table_links(trace: Trace) -> Columns:
 
 
 def _links(ranked: Ranked) -> Columns:
-    rows = with_job(ranked, _LINK)
+    rows = with_job(ranked)
     job_last = np.where(rows[RANK] == ABSENT, np.iinfo(np.int64).max, rows[RANK])
     order = np.lexsort(
         (rows["Destination"], rows["Source"], *(numbered(rows[k]) for k in
@@ -331,7 +308,10 @@ TABLES: Sequence[Table] = (
         "elapsed times; Ratio = Total / sum of all Totals of the rank. Transit, Wait, "
         "Synchronization and Idle are totals of the table comm_op.",
         "communication operations",
-        (*Column.whole(RANK), *Column.text("Group", "Operation"), *TIMED, *_PART_COLUMNS),
+        Column.parse(
+            f"Rank, Group:text, Operation:text, {TIMED}, Transit Time(ns), Wait Time(ns), "
+            "Synchronization Time(ns), Idle Time(ns)"
+        ),
         _kind_facts,
         _kinds,
         capped=True,
@@ -346,10 +326,10 @@ TABLES: Sequence[Table] = (
         "- Wait. Wait Time Ratio = Wait / (Wait + Transit); Synchronization Time Ratio likewise. "
         "Without tasks of planes in the timeline, all are those of communication.json.",
         "communication operations; Ascend planes for the parts",
-        (
-            *Column.whole(RANK, "Step"), *Column.text("Group", "Operation"),
-            *Column.ns("Start Time", "Elapse Time"), *_PART_COLUMNS,
-            *Column.percent("Wait Time Ratio", "Synchronization Time Ratio"),
+        Column.parse(
+            "Rank, Step, Group:text, Operation:text, Start Time(ns), Elapse Time(ns), "
+            "Transit Time(ns), Wait Time(ns), Synchronization Time(ns), Idle Time(ns), "
+            "Wait Time Ratio(%), Synchronization Time Ratio(%)"
         ),
         _operation_facts,
         _operations,
@@ -364,10 +344,9 @@ TABLES: Sequence[Table] = (
         "Transit Time (10^9 bytes per second). What stays on the chip is LOCAL, to itself. Of the "
         "profiler's own sums (allreduce-total) Count is unknown.",
         "Ascend planes, or communication_matrix.json",
-        (
-            *Column.whole(RANK), *Column.text("Group", "Operation"),
-            *Column.whole("Source", "Destination"), *Column.text("Transport"),
-            *Column.whole("Count"), BYTES, *Column.ns("Transit Time"), BANDWIDTH,
+        Column.parse(
+            "Rank, Group:text, Operation:text, Source, Destination, Transport:text, Count, "
+            "Bytes:B, Transit Time(ns), Bandwidth(GB/s)"
         ),
         _link_facts,
         _links,

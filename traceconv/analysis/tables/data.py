@@ -9,7 +9,6 @@ import numpy as np
 
 from traceconv.analysis.tables.definition import (
     NOTHING,
-    RANK,
     Column,
     Ranked,
     Table,
@@ -201,11 +200,9 @@ TABLES: Sequence[Table] = (
         "Empty(%) = Empty / Records, rounded up as MindSpore shows it; Mean Size over samples. "
         "Get, Push and Batch Time = mean time per step of the pipeline, of pushing, and of both.",
         f"{_NEEDS} (device_queue_profiling or dataset_iterator_profiling)",
-        (
-            *Column.whole(RANK), *Column.text("Queue"),
-            *Column.whole("Records", "Capacity", "Empty", "Full"),
-            *Column.percent("Empty", "Full"), *Column.number("Mean Size"),
-            *Column.ns("Get Time", "Push Time", "Batch Time"),
+        Column.parse(
+            "Rank, Queue:text, Records, Capacity, Empty, Full, Empty(%), Full(%), "
+            "Mean Size:float, Get Time(ns), Push Time(ns), Batch Time(ns)"
         ),
         _queue_facts,
         _queues,
@@ -216,13 +213,11 @@ TABLES: Sequence[Table] = (
         "Operators of the data pipeline",
         "Queue Mean = mean size of the output queue; Queue Usage = Queue Mean / Queue Length.",
         f"{_NEEDS} (minddata_pipeline)",
-        (
-            *Column.whole(RANK, "Id"), *Column.text("Operator"),
-            *Column.whole("Parent", "Workers"), *Column.number("Queue Mean"),
-            *Column.whole("Queue Length"), *Column.percent("Queue Usage"),
+        Column.parse(
+            "Rank, Id, Operator:text, Parent, Workers, Queue Mean:float, Queue Length, "
+            "Queue Usage(%)"
         ),
         _pipeline_facts,
-        stacked,
         reads=("minddata_pipeline",),
     ),
     Table(
@@ -232,13 +227,8 @@ TABLES: Sequence[Table] = (
         "the log's unit of speed; without one, over its lines. Reader Ratio = mean reader_cost / "
         "mean batch_cost; above 5 % training waits for data.",
         "a log with timer_only=True of Paddle's profiler",
-        (
-            *Column.whole(RANK), *Column.text("Measure", "Unit"),
-            *(Column(name, "", "float") for name in ("Avg", "Max", "Min")),
-            *Column.percent("Reader Ratio"),
-        ),
+        Column.parse("Rank, Measure:text, Unit:text, Avg:, Max:, Min:, Reader Ratio(%)"),
         _reader_facts,
-        stacked,
         reads=("paddle_timer", "paddle_timer_log"),
     ),
     Table(
@@ -247,12 +237,8 @@ TABLES: Sequence[Table] = (
         "Means over samples, by whom the time is counted for: the host, the process, one operator "
         "of the data pipeline. Paddle gives one figure each, under User.",
         f"{_NEEDS} (minddata_cpu_utilization), or a capture of Paddle's profiler",
-        (
-            *Column.whole(RANK), *Column.text("Scope"), *Column.whole("Samples"),
-            *Column.percent("User", "Sys", "Io", "Idle"),
-        ),
+        Column.parse("Rank, Scope:text, Samples, User(%), Sys(%), Io(%), Idle(%)"),
         _cpu_facts,
-        stacked,
         reads=("minddata_cpu_utilization",),
     ),
 )  # fmt: skip

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.tables.groups import Groups, mean, numbered, pooled, share
+from traceconv.analysis.tables.texts import Texts
+from traceconv.core.columns import I64
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
@@ -58,39 +60,143 @@ class Column(msgspec.Struct, frozen=True):
         )
 
     @classmethod
-    def text(cls, *names: str) -> tuple[Column, ...]:
-        """Columns of text."""
-        return tuple(cls(name, "", "text") for name in names)
+    def parse(cls, headings: str) -> tuple[Column, ...]:
+        """The columns with these keys, separated by commas: "Rank, Stream:text, Total Time(ns)".
+
+        Without a unit they are whole numbers, in ns or B whole, in other units float numbers. After
+        a colon is ``text``, ``float`` (a number without a unit), or a unit that the heading leaves
+        out, "Bytes:B"; nothing is a float number in the unit that another column of the row says.
+        """
+        return tuple(map(cls._of, headings.split(", ")))
 
     @classmethod
-    def whole(cls, *names: str) -> tuple[Column, ...]:
-        """Whole numbers without a unit: counts, and numbers of steps, graphs, devices."""
-        return tuple(cls(name, "1", "int") for name in names)
-
-    @classmethod
-    def number(cls, *names: str) -> tuple[Column, ...]:
-        """Float numbers without a unit."""
-        return tuple(cls(name, "1", "float") for name in names)
-
-    @classmethod
-    def ns(cls, *names: str) -> tuple[Column, ...]:
-        """Lengths of time and instants, whole ns."""
-        return tuple(cls(name, "ns", "int") for name in names)
-
-    @classmethod
-    def size(cls, *names: str) -> tuple[Column, ...]:
-        """Whole bytes."""
-        return tuple(cls(name, "B", "int") for name in names)
-
-    @classmethod
-    def percent(cls, *names: str) -> tuple[Column, ...]:
-        """Shares, 100 = all."""
-        return tuple(cls(name, "%", "float") for name in names)
+    def _of(cls, heading: str) -> Column:
+        name, colon, unit = heading.partition(":")
+        if colon and unit in ("text", "float", ""):
+            return cls(name, "1" if unit == "float" else "", unit or "float")
+        if name.endswith(")"):
+            name, _, unit = name[:-1].rpartition("(")
+        number = "int" if unit in ("", "ns", "B") else "float"
+        return cls(name, unit or "1", number, bracketed=not colon)
 
 
-BYTES = Column("Bytes", "B", "int", bracketed=False)
-BANDWIDTH = Column("Bandwidth", "GB/s", "float")
-"""10^9 bytes per second."""
+TIMED = "Count, Total Time(ns), Min Time(ns), Avg Time(ns), Max Time(ns), Ratio(%)"
+"""The columns of :func:`timed`, as ``op_statistic`` calls them."""
+
+
+def stacked(ranked: Ranked) -> dict[str, NDArray[Any]]:
+    """The facts of all ranks below each other, with the column :data:`RANK`."""
+    if not ranked:
+        return {}
+    rank = np.repeat(
+        np.array([r for r, _ in ranked], np.int64),
+        [len(next(iter(facts.values()), ())) for _, facts in ranked],
+    )
+    joined = {h: np.concatenate([facts[h] for _, facts in ranked]) for h in ranked[0][1]}
+    return {RANK: rank, **joined}
+
+
+def joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Parts of one rank's facts below each other; of the columns of the first."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def with_job(ranked: Ranked) -> dict[str, NDArray[Any]]:
+    """The stacked facts, and below them, if the ranks are several, those of all together.
+
+    Facts before the :data:`~traceconv.analysis.tables.groups.Measures` name what is counted; those
+    after them are further sums, ``ABSENT`` where unknown.
+    """
+    rows = stacked(ranked)
+    if len(ranked) < 2:
+        return rows
+    names, extra = _names_and_sums(ranked)
+    groups = Groups.of(*(_numbers(rows[name]) for name in names))
+    job = {
+        RANK: np.full(len(groups), ABSENT, np.int64),
+        **{name: rows[name][groups.first] for name in names},
+        **pooled(rows, groups),
+        **{name: groups.known_total(rows[name]) for name in extra},
+    }
+    return below(rows, job)
+
+
+def _names_and_sums(ranked: Ranked) -> tuple[list[str], list[str]]:
+    facts = list(ranked[0][1])
+    return facts[: facts.index("count")], facts[facts.index("m2") + 1 :]
+
+
+def below(rows: Columns, more: Columns) -> dict[str, NDArray[Any]]:
+    """The rows of a table, and below them those of ``more``, which has at least its columns."""
+    return {name: np.concatenate((column, more[name])) for name, column in rows.items()}
+
+
+def _numbers(column: NDArray[Any] | Texts) -> NDArray[Any]:
+    if isinstance(column, Texts):
+        return column.numbers()
+    return numbered(column) if column.dtype == object else column
+
+
+def timed(ranked: Ranked, within: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+    """Count, total, min, avg, max and ratio of the measured facts; per rank, then job-wide; largest
+    first.
+
+    Args:
+        within: names of facts in which ratios add up to 100; () for all of a rank.
+    """
+    rows = with_job(ranked)
+    if not rows:
+        return {}
+    names, extra = _names_and_sums(ranked)
+    rows = ordered(rows, rows["total"])
+    parts = Groups.of(rows[RANK], *(_numbers(rows[name]) for name in within))
+    return {
+        RANK: rows[RANK],
+        **{name: rows[name] for name in names},
+        "Count": rows["count"],
+        "Total Time(ns)": rows["total"],
+        "Min Time(ns)": rows["low"],
+        "Avg Time(ns)": mean(rows["total"], rows["count"]),
+        "Max Time(ns)": rows["high"],
+        "Ratio(%)": share(rows["total"], parts.spread(parts.total(rows["total"]))),
+        **{name: rows[name] for name in extra},
+        "m2": rows["m2"],
+    }
+
+
+def grouped(ns: I64, keys: Mapping[str, Any], **sums: I64) -> dict[str, NDArray[Any]]:
+    """Facts of rows with equal keys together: the keys, measures of ``ns``, and further sums.
+
+    Args:
+        keys: by name; :class:`Texts` or arrays.
+    """
+    groups = Groups.of(*map(_numbers, keys.values()))
+    columns = ((name, key[groups.first]) for name, key in keys.items())
+    return {
+        **{name: key.column() if isinstance(key, Texts) else key for name, key in columns},
+        **groups.measured(ns),
+        **{name: groups.known_total(value) for name, value in sums.items()},
+    }
+
+
+def of_ranks(ranked: Ranked) -> dict[str, NDArray[Any]]:
+    """The facts of all ranks: :func:`timed` if they are measured, else :func:`stacked`."""
+    return timed(ranked) if ranked and "m2" in ranked[0][1] else stacked(ranked)
+
+
+def ordered(rows: Mapping[str, NDArray[Any]], value: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """By rank, the job's rows last, and within a rank by falling ``value``."""
+    rank = rows[RANK]
+    job_last = np.where(rank == ABSENT, np.iinfo(np.int64).max, rank)
+    order = np.lexsort((-value, job_last))
+    return {name: column[order] for name, column in rows.items()}
+
+
+def texts(values: Sequence[str]) -> NDArray[Any]:
+    """A text column."""
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -102,7 +208,8 @@ class Table(msgspec.Struct, frozen=True):
         formula: what each column is, in words and symbols.
         needs:   what a capture must hold for it.
         facts:   from one rank to what the table needs of it; :data:`NOTHING` if it has no data.
-        build:   from the facts of all ranks to values, by :attr:`Column.key`.
+        build:   from the facts of all ranks to values, by :attr:`Column.key`;
+                 without one, :func:`of_ranks`.
         columns: in order; () where they are those of a file, known as it is read.
         capped:  many rows are usual; ``top`` applies.
         reads:   the profilers' own tables it is made of, or partly.
@@ -114,7 +221,7 @@ class Table(msgspec.Struct, frozen=True):
     needs: str
     columns: tuple[Column, ...]
     facts: Callable[[Trace], Columns]
-    build: Callable[[Ranked], Columns]
+    build: Callable[[Ranked], Columns] = of_ranks
     capped: bool = False
     reads: tuple[str, ...] = ()
 
@@ -144,103 +251,3 @@ def data_of(results: Sequence[Result], name: str) -> DataTable:
             return result.data
     names = ", ".join(result.table.name for result in results)
     raise KeyError(f"table {name!r} does not exist; there are: {names}")
-
-
-TIMED = (
-    *Column.whole("Count"),
-    *Column.ns("Total Time", "Min Time", "Avg Time", "Max Time"),
-    *Column.percent("Ratio"),
-)
-"""The columns of :func:`timed`, as ``op_statistic`` calls them."""
-
-
-class Keys(msgspec.Struct, frozen=True):
-    """Columns that name what is counted.
-
-    Attributes:
-        names: of columns, in order; object (text) or int64.
-        extra: further sums of each group, by key of their column; ``ABSENT`` where unknown.
-        within: columns of the key in which ratios add up to 100; () for all of a rank.
-    """
-
-    names: tuple[str, ...]
-    extra: tuple[str, ...] = ()
-    within: tuple[str, ...] = ()
-
-
-def stacked(ranked: Ranked) -> dict[str, NDArray[Any]]:
-    """The facts of all ranks below each other, with the column :data:`RANK`."""
-    if not ranked:
-        return {}
-    rank = np.repeat(
-        np.array([r for r, _ in ranked], np.int64),
-        [len(next(iter(facts.values()), ())) for _, facts in ranked],
-    )
-    joined = {h: np.concatenate([facts[h] for _, facts in ranked]) for h in ranked[0][1]}
-    return {RANK: rank, **joined}
-
-
-def joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Parts of one rank's facts below each other; of the columns of the first."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def with_job(ranked: Ranked, keys: Keys) -> dict[str, NDArray[Any]]:
-    """The stacked facts, and below them, if the ranks are several, those of all together."""
-    rows = stacked(ranked)
-    if len(ranked) < 2:
-        return rows
-    groups = Groups.of(*(_numbers(rows[name]) for name in keys.names))
-    job = {
-        RANK: np.full(len(groups), ABSENT, np.int64),
-        **{name: rows[name][groups.first] for name in keys.names},
-        **pooled(rows, groups),
-        **{name: groups.known_total(rows[name]) for name in keys.extra},
-    }
-    return below(rows, job)
-
-
-def below(rows: Columns, more: Columns) -> dict[str, NDArray[Any]]:
-    """The rows of a table, and below them those of ``more``, which has at least its columns."""
-    return {name: np.concatenate((column, more[name])) for name, column in rows.items()}
-
-
-def _numbers(column: NDArray[Any]) -> NDArray[Any]:
-    return numbered(column) if column.dtype == object else column
-
-
-def timed(ranked: Ranked, keys: Keys) -> dict[str, NDArray[Any]]:
-    """Count, total, min, avg, max and ratio by key; per rank, then job-wide; largest first."""
-    rows = with_job(ranked, keys)
-    if not rows:
-        return {}
-    rows = ordered(rows, rows["total"])
-    within = Groups.of(rows[RANK], *(_numbers(rows[name]) for name in keys.within))
-    sums = within.spread(within.total(rows["total"]))
-    return {
-        RANK: rows[RANK],
-        **{name: rows[name] for name in keys.names},
-        "Count": rows["count"],
-        "Total Time(ns)": rows["total"],
-        "Min Time(ns)": rows["low"],
-        "Avg Time(ns)": mean(rows["total"], rows["count"]),
-        "Max Time(ns)": rows["high"],
-        "Ratio(%)": share(rows["total"], sums),
-        **{name: rows[name] for name in keys.extra},
-        "m2": rows["m2"],
-    }
-
-
-def ordered(rows: Mapping[str, NDArray[Any]], value: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """By rank, the job's rows last, and within a rank by falling ``value``."""
-    rank = rows[RANK]
-    job_last = np.where(rank == ABSENT, np.iinfo(np.int64).max, rank)
-    order = np.lexsort((-value, job_last))
-    return {name: column[order] for name, column in rows.items()}
-
-
-def texts(values: Sequence[str]) -> NDArray[Any]:
-    """A text column."""
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column

@@ -10,15 +10,7 @@ import msgspec
 import numpy as np
 
 from traceconv.analysis.tables.collective import group_names
-from traceconv.analysis.tables.definition import (
-    NOTHING,
-    RANK,
-    Column,
-    Ranked,
-    Table,
-    stacked,
-    texts,
-)
+from traceconv.analysis.tables.definition import NOTHING, Column, Ranked, Table, stacked, texts
 from traceconv.analysis.tables.fields import fields
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import kernels
@@ -134,10 +126,7 @@ TABLES: Sequence[Table] = (
         "Load of ranks by all-to-all (experts)",
         f"{_FORMULA}Load = Routed / mean Routed of the ranks read of the group: 100 = even.",
         _NEEDS,
-        (
-            *Column.whole(RANK), *Column.text("Group"),
-            *Column.whole("Peers", *_SUMS), *Column.percent("Load"),
-        ),
+        Column.parse("Rank, Group:text, Peers, Count, Sent, Received, Routed, Load(%)"),
         _facts,
         _loads,
     ),
@@ -146,12 +135,8 @@ TABLES: Sequence[Table] = (
         "Rows that ranks exchange by all-to-all (experts)",
         f"{_FORMULA}Peer = number of the other rank within the group.",
         _NEEDS,
-        (
-            *Column.whole(RANK), *Column.text("Group"),
-            *Column.whole("Peer", *_SUMS),
-        ),
+        Column.parse("Rank, Group:text, Peer, Count, Sent, Received, Routed"),
         _peer_facts,
-        stacked,
         capped=True,
     ),
 )  # fmt: skip

@@ -11,9 +11,9 @@ from traceconv.analysis.tables.definition import (
     RANK,
     TIMED,
     Column,
-    Keys,
     Ranked,
     Table,
+    grouped,
     stacked,
     timed,
 )
@@ -22,8 +22,6 @@ from traceconv.analysis.tables.groups import Groups, mean, share
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import Columns
 from traceconv.passes.graph_replays import KNOWN, replays
-
-_NODE = Keys(("Graph", "Node", "Kernel", "Operator", "Module", "Known By"))
 
 
 def _graph_facts(trace: Trace) -> Columns:
@@ -66,25 +64,14 @@ def _node_facts(trace: Trace) -> Columns:
     if replayed is None:
         return NOTHING
     rows = replayed.rows
-    kernel = names_of(trace, rows)
-    columns = fields(trace, rows, "operator", "module", "operator known by")
-    keys = [column.numbers() for column in (kernel, *columns)]
-    groups = Groups.of(replayed.graphs, replayed.node, *keys)
-    first = groups.first
-    operator, module, known_by = (column[first].column() for column in columns)
-    return {
-        "Graph": replayed.graphs[first],
-        "Node": replayed.node[first],
-        "Kernel": kernel[first].column(),
-        "Operator": operator,
-        "Module": module,
-        "Known By": known_by,
-        **groups.measured(trace.events.dur_ns[rows]),
-    }
+    operator, module, known_by = fields(trace, rows, "operator", "module", "operator known by")
+    keys = {"Graph": replayed.graphs, "Node": replayed.node, "Kernel": names_of(trace, rows),
+            "Operator": operator, "Module": module, "Known By": known_by}  # fmt: skip
+    return grouped(trace.events.dur_ns[rows], keys)
 
 
 def _nodes(ranked: Ranked) -> Columns:
-    rows = timed(ranked, _NODE)
+    rows = timed(ranked)
     job_last = np.where(rows[RANK] < 0, np.iinfo(np.int64).max, rows[RANK])
     order = np.lexsort((rows["Node"], rows["Graph"], job_last))
     return {name: column[order] for name, column in rows.items()}
@@ -103,9 +90,9 @@ TABLES: Sequence[Table] = (
         f"kernels ({KNOWN[1]}) or with some others ({KNOWN[2]}), or, where such a trace names no "
         f"kernels, from their order ({KNOWN[3]}).",
         "launches of graphs with the device work they ran",
-        (
-            *Column.whole(RANK, "Graph", "Nodes", "Replays"), *Column.ns("Total Time", "Avg Time"),
-            *Column.percent("Ratio", "Named"), *Column.ns("Named Time"), *Column.text("Known By"),
+        Column.parse(
+            "Rank, Graph, Nodes, Replays, Total Time(ns), Avg Time(ns), Ratio(%), Named(%), "
+            "Named Time(ns), Known By:text"
         ),
         _graph_facts,
         _graphs,
@@ -118,8 +105,9 @@ TABLES: Sequence[Table] = (
         "Operator, Module and Known By as above, empty where unknown; Count = replays; Total, Min, "
         "Avg and Max of durations; Ratio = Total / sum of all Totals of the rank.",
         "launches of graphs with the device work they ran",
-        (*Column.whole(RANK, "Graph", "Node"),
-         *Column.text("Kernel", "Operator", "Module", "Known By"), *TIMED),
+        Column.parse(
+            f"Rank, Graph, Node, Kernel:text, Operator:text, Module:text, Known By:text, {TIMED}"
+        ),
         _node_facts,
         _nodes,
         capped=True,

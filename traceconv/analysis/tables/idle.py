@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import (
     NOTHING,
-    RANK,
     TIMED,
     Column,
-    Keys,
     Ranked,
     Table,
     ordered,
@@ -122,9 +120,6 @@ def _listed(ranked: Ranked) -> Columns:
     return ordered(rows, rows["Length(ns)"]) if rows else {}
 
 
-_LAUNCH = Keys(("Kernel",), ("API Total(ns)", "Queue Total(ns)", "Short"))
-
-
 def _launch_facts(trace: Trace) -> Columns:
     """Kernels with the runtime call that launched each."""
     events, flows = trace.events, trace.flows
@@ -149,7 +144,7 @@ def _launch_facts(trace: Trace) -> Columns:
 
 
 def _launches(ranked: Ranked) -> Columns:
-    rows = timed(ranked, _LAUNCH)
+    rows = timed(ranked)
     return {
         **rows,
         "API Avg Time(ns)": mean(rows["API Total(ns)"], rows["Count"]),
@@ -188,9 +183,8 @@ TABLES: Sequence[Table] = (
         "recorded. Count, Total, Min, Avg, Max of lengths; Ratio = Total / idle time of the rank. "
         "On NPUs copies are idle time.",
         "device work in steps",
-        (*Column.whole(RANK), *Column.text("Cause"), *TIMED),
+        Column.parse(f"Rank, Cause:text, {TIMED}"),
         _idle_facts,
-        lambda ranked: timed(ranked, Keys(("Cause",))),
     ),
     Table(
         "idle_gap",
@@ -198,10 +192,7 @@ TABLES: Sequence[Table] = (
         f"Up to {GAPS_KEPT} of a rank: step, device, start, length, cause as in the table idle, "
         "and the work that ends it.",
         "device work in steps",
-        (
-            *Column.whole(RANK, "Step", "Device"), *Column.ns("Start Time", "Length"),
-            *Column.text("Cause", "Before"),
-        ),
+        Column.parse("Rank, Step, Device, Start Time(ns), Length(ns), Cause:text, Before:text"),
         _gap_facts,
         _listed,
         capped=True,
@@ -214,9 +205,8 @@ TABLES: Sequence[Table] = (
         "mean time from its end to the start of the kernel, 0 where the kernel starts before. "
         "Launch Bound = share of launches whose kernel is shorter than its runtime call.",
         "device work with launch flows from runtime calls",
-        (
-            *Column.whole(RANK), *Column.text("Kernel"), *TIMED,
-            *Column.ns("API Avg Time", "Queue Avg Time"), *Column.percent("Launch Bound"),
+        Column.parse(
+            f"Rank, Kernel:text, {TIMED}, API Avg Time(ns), Queue Avg Time(ns), Launch Bound(%)"
         ),
         _launch_facts,
         _launches,
@@ -230,13 +220,10 @@ TABLES: Sequence[Table] = (
         f"mean over time; Full Time = how long at least {FULL} wait, which is where CUDA's calls "
         "begin to block.",
         "device work with launch flows from runtime calls",
-        (
-            *Column.whole(RANK, "Device"), *Column.text("Stream"),
-            *Column.whole("Launches", "Max Length"), *Column.number("Mean Length"),
-            *Column.ns("Full Time"),
+        Column.parse(
+            "Rank, Device, Stream:text, Launches, Max Length, Mean Length:float, Full Time(ns)"
         ),
         _queue_facts,
-        stacked,
         capped=True,
     ),
 )  # fmt: skip

@@ -8,13 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import (
-    BANDWIDTH,
-    BYTES,
     NOTHING,
     RANK,
     TIMED,
     Column,
-    Keys,
     Ranked,
     Table,
     stacked,
@@ -35,8 +32,6 @@ _KINDS = {
     OpClass.COMM: "communication",
     OpClass.UNCLASSIFIED: "unclassified",
 }
-_KERNEL = Keys(("Kernel", "Kind"))
-_COPY = Keys(("Copy",), ("Bytes",))
 
 
 def _kernel_facts(trace: Trace) -> Columns:
@@ -77,7 +72,7 @@ def _copy_facts(trace: Trace) -> Columns:
 
 
 def _copies(ranked: Ranked) -> Columns:
-    rows = timed(ranked, _COPY)
+    rows = timed(ranked)
     ns = rows["Total Time(ns)"]
     speed = np.divide(rows["Bytes"], ns, out=np.full(len(ns), np.nan), where=ns > 0)
     sized = rows["Bytes"] > 0
@@ -202,7 +197,7 @@ def _stage_facts(trace: Trace) -> Columns:
 
 def _stages(ranked: Ranked) -> Columns:
     """Ratios are of the time of the steps; ratios of gaps are of steps and gaps together."""
-    rows = timed(ranked, Keys(("Stage",)))
+    rows = timed(ranked)
     of_step = rows["Stage"] == "Step"
     base = dict(zip(rows[RANK][of_step].tolist(), rows["Total Time(ns)"][of_step].tolist(),
                     strict=True))  # fmt: skip
@@ -224,9 +219,8 @@ TABLES: Sequence[Table] = (
         "sum of durations; Min, Avg = Total / Count, Max; Ratio = Total / sum of all Totals of "
         "the rank. All of the capture counts, within steps or not; tasks that overlap count twice.",
         "device or communication slices",
-        (*Column.whole(RANK), *Column.text("Kernel", "Kind"), *TIMED),
+        Column.parse(f"Rank, Kernel:text, Kind:text, {TIMED}"),
         _kernel_facts,
-        lambda ranked: timed(ranked, _KERNEL),
         capped=True,
     ),
     Table(
@@ -235,7 +229,7 @@ TABLES: Sequence[Table] = (
         "As the table of kernels, over copies and memory sets. Bytes = sum of the sizes given; "
         "Bandwidth = Bytes / Total (10^9 bytes per second).",
         "copies on a device",
-        (*Column.whole(RANK), *Column.text("Copy"), *TIMED, BYTES, BANDWIDTH),
+        Column.parse(f"Rank, Copy:text, {TIMED}, Bytes:B, Bandwidth(GB/s)"),
         _copy_facts,
         _copies,
         capped=True,
@@ -253,11 +247,9 @@ TABLES: Sequence[Table] = (
         "Known, as in the table of overlap; Paddle's Device Summary counts neither copies nor "
         "Known, but Kernel Time / Steps Time.",
         "device slices",
-        (
-            *Column.whole(RANK, "Device"),
-            *Column.ns("Steps Time", "Kernel Time", "Communication Time", "Copy Time",
-                       "Unclassified Time", "Idle", "Known"),
-            *Column.percent("Utilization"),
+        Column.parse(
+            "Rank, Device, Steps Time(ns), Kernel Time(ns), Communication Time(ns), "
+            "Copy Time(ns), Unclassified Time(ns), Idle(ns), Known(ns), Utilization(%)"
         ),
         _device_facts,
         _device_rows,
@@ -268,7 +260,7 @@ TABLES: Sequence[Table] = (
         "The parts of the step trace: Count, sum, min, mean and max of their durations; Ratio = "
         "Total / Total of the steps; of Data Preparation, which is before a step, of both together",
         "a step trace",
-        (*Column.whole(RANK), *Column.text("Stage"), *TIMED),
+        Column.parse(f"Rank, Stage:text, {TIMED}"),
         _stage_facts,
         _stages,
     ),

@@ -172,10 +172,9 @@ TABLES: Sequence[Table] = (
         "the properties of GPUs; captures of Ascend devices do not tell it. A row without a rank "
         "is the rank with the highest peak.",
         "counters of memory: profile_memory, memory_record, npu_module_mem, NPU MEM",
-        (
-            *Column.whole(RANK), *Column.text("Component", "Measure"), *Column.whole("Count"),
-            *Column.size("Min", "Mean", "Peak", "Last"), *Column.ns("Peak Timestamp"),
-            *Column.size("Capacity"), *Column.percent("Peak of Capacity"),
+        Column.parse(
+            "Rank, Component:text, Measure:text, Count, Min(B), Mean(B), Peak(B), Last(B), "
+            "Peak Timestamp(ns), Capacity(B), Peak of Capacity(%)"
         ),
         _peak_facts,
         _peaks,
@@ -186,12 +185,8 @@ TABLES: Sequence[Table] = (
         "Memory over time",
         "Every sample, as the source has it, in bytes.",
         "counters of memory: profile_memory, memory_record, npu_module_mem, NPU MEM",
-        (
-            *Column.whole(RANK), *Column.text("Component", "Measure"), *Column.ns("Timestamp"),
-            *Column.size("Size"),
-        ),
+        Column.parse("Rank, Component:text, Measure:text, Timestamp(ns), Size(B)"),
         _curve_facts,
-        stacked,
         capped=True,
     ),
     Table(
@@ -201,12 +196,10 @@ TABLES: Sequence[Table] = (
         "(the last sample before), Peak = largest during the step, First included, Last = at its "
         "end, Growth = Last - First.",
         "counters of memory, and steps",
-        (
-            *Column.whole(RANK, "Step"), *Column.text("Component", "Measure"),
-            *Column.size("First", "Peak", "Last", "Growth"),
+        Column.parse(
+            "Rank, Step, Component:text, Measure:text, First(B), Peak(B), Last(B), Growth(B)"
         ),
         _step_facts,
-        stacked,
         capped=True,
     ),
     Table(
@@ -216,11 +209,9 @@ TABLES: Sequence[Table] = (
         "table phase) over its ranges with samples in them: Count = ranges; First = mean value "
         "when a range begins; Peak = largest during all; Growth = mean change during a range.",
         "counters of memory, and ranges named forward, backward, optimizer or DataLoader",
-        (
-            *Column.whole(RANK), *Column.text("Phase", "Component", "Measure"),
-            *Column.whole("Count"), *Column.size("First", "Peak", "Growth"),
+        Column.parse(
+            "Rank, Phase:text, Component:text, Measure:text, Count, First(B), Peak(B), Growth(B)"
         ),
         _phase_facts,
-        stacked,
     ),
 )  # fmt: skip

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import (
-    BYTES,
     NOTHING,
     RANK,
     Column,
@@ -284,10 +283,9 @@ TABLES: Sequence[Table] = (
         f"{UNUSED} = reserved - allocated at that time: fragments and cache.",
         "allocations with addresses: profile_memory (PyTorch 1.12 and later, Paddle), "
         "operator_memory, memory snapshots",
-        (
-            *Column.whole(RANK), *Column.text("Device", "Operator", "Module"),
-            *Column.whole("Blocks"), BYTES, *Column.percent("Ratio"),
-            *Column.size("Largest"), *Column.ns("Peak Timestamp"),
+        Column.parse(
+            "Rank, Device:text, Operator:text, Module:text, Blocks, Bytes:B, Ratio(%), "
+            "Largest(B), Peak Timestamp(ns)"
         ),
         _facts,
         _live,
@@ -300,10 +298,9 @@ TABLES: Sequence[Table] = (
         "As the table memory_live, at the instant of each record of an allocation that found no "
         "memory: Requested = its size, Device Free = memory of the device that nothing holds.",
         "memory snapshots of PyTorch with such a record (action oom)",
-        (
-            *Column.whole(RANK), *Column.ns("Timestamp"),
-            *Column.text("Device", "Operator", "Module"), *Column.whole("Blocks"), BYTES,
-            *Column.percent("Ratio"), *Column.size("Largest", "Requested", "Device Free"),
+        Column.parse(
+            "Rank, Timestamp(ns), Device:text, Operator:text, Module:text, Blocks, Bytes:B, "
+            "Ratio(%), Largest(B), Requested(B), Device Free(B)"
         ),
         _oom_facts,
         _live,

@@ -15,7 +15,6 @@ from traceconv.analysis.tables.definition import (
     RANK,
     TIMED,
     Column,
-    Keys,
     Ranked,
     Table,
     joined,
@@ -31,9 +30,6 @@ from traceconv.core.columns import I64
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
-
-_MODULE = Keys(("Module",), ("Device Time(ns)",))
-_PHASE = Keys(("Phase",), ("Device Time(ns)",))
 
 
 def _module_facts(trace: Trace) -> Columns:
@@ -130,7 +126,7 @@ def _phase(name: str, dur: NDArray[Any], device_ns: int) -> dict[str, NDArray[An
 
 def _phases(ranked: Ranked) -> Columns:
     """In the order of a step; ratios are of the steps; the rest has no count."""
-    rows = timed(ranked, _PHASE)
+    rows = timed(ranked)
     position = np.array([_PHASE_ORDER.index(name) for name in rows["Phase"].tolist()])
     rows = ordered(rows, -position)
     steps, rank = rows["Phase"] == "Step", rows[RANK]
@@ -161,9 +157,8 @@ TABLES: Sequence[Table] = (
         "Total / Count, Max of durations; modules within count in their parents, too. Ratio = "
         "Total / sum of all Totals. Device = tasks launched within, summed.",
         "module calls: with_stack and with_modules, or scope lanes",
-        (*Column.whole(RANK), *Column.text("Module"), *TIMED, *Column.ns("Device Time")),
+        Column.parse(f"Rank, Module:text, {TIMED}, Device Time(ns)"),
         _module_facts,
-        lambda ranked: timed(ranked, _MODULE),
         capped=True,
     ),
     Table(
@@ -175,10 +170,7 @@ TABLES: Sequence[Table] = (
         "another thread counts for the device only. Others = Step - all phases. Ratios are of "
         "Step.",
         "steps, and ranges named forward, backward, optimizer or DataLoader on the host",
-        (
-            *Column.whole(RANK), *Column.text("Phase"), *TIMED, *Column.ns("Device Time"),
-            *Column.percent("Device Ratio"),
-        ),
+        Column.parse(f"Rank, Phase:text, {TIMED}, Device Time(ns), Device Ratio(%)"),
         _phase_facts,
         _phases,
     ),

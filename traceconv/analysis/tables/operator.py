@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,10 @@ from traceconv.analysis.tables.definition import (
     RANK,
     TIMED,
     Column,
-    Keys,
     Ranked,
     Table,
+    grouped,
     joined,
-    stacked,
     texts,
     timed,
     with_job,
@@ -33,7 +33,7 @@ from traceconv.analysis.tables.fields import (
     numbers,
     operator_columns,
 )
-from traceconv.analysis.tables.groups import Groups, mean, numbered
+from traceconv.analysis.tables.groups import Groups, mean
 from traceconv.analysis.tables.host import (
     kernels,
     launched_within,
@@ -51,12 +51,9 @@ from traceconv.passes.graph_replays import KNOWN_BY
 HOST = "Host CPU"
 """Ends of the titles of device tracks, after the kind of device."""
 
-_TYPE = Keys(("OP Type", "Core Type"))
-_OP = Keys(("Operator", "Core Type"), ("Self Time(ns)", "Device Time(ns)"), ("Core Type",))
+
 SHAPES = ("Input Dims", "input_shapes")
 """Arguments of host operators that say the shapes of inputs: PyTorch's and Paddle's."""
-
-_SHAPE = Keys(("Step", "OP Type", "Input Shapes"))
 
 
 def launching(trace: Trace, rows: NDArray[np.intp]) -> I64:
@@ -96,13 +93,7 @@ def _type_facts(trace: Trace) -> Columns:
     if not len(rows):
         return NOTHING
     kind, core = _typed(trace, rows)
-    groups = Groups.of(kind.numbers(), core.numbers())
-    first = groups.first
-    return {
-        "OP Type": kind[first].column(),
-        "Core Type": core[first].column(),
-        **groups.measured(trace.events.dur_ns[rows]),
-    }
+    return grouped(trace.events.dur_ns[rows], {"OP Type": kind, "Core Type": core})
 
 
 # -- by name ------------------------------------------------------------------------------
@@ -176,15 +167,8 @@ def _shape_facts(trace: Trace) -> Columns:
         ]  # the last one: no step
         step = np.where(step < 0, around, step)
     step = np.where(step < 0, ABSENT, step)
-    dense = np.unique(step, return_inverse=True)[1]
-    kinds, shapes = kinds[has_shape], shapes[has_shape]
-    groups = Groups.of(dense, kinds.numbers(), shapes.numbers())
-    first = groups.first
-    return {
-        "Step": step[first], "OP Type": kinds[first].column(),
-        "Input Shapes": shapes[first].column(),
-        **groups.measured(trace.events.dur_ns[rows]),
-    }  # fmt: skip
+    keys = {"Step": step, "OP Type": kinds[has_shape], "Input Shapes": shapes[has_shape]}
+    return grouped(trace.events.dur_ns[rows], keys)
 
 
 def _dynamic_shapes(trace: Trace) -> Columns:
@@ -202,21 +186,16 @@ def _dynamic_shapes(trace: Trace) -> Columns:
     kinds, shapes = (named(side_table, h)[timed_rows] for h in ("op_type", "shape_info"))
     if not len(step):
         return NOTHING
-    groups = Groups.of(np.unique(step, return_inverse=True)[1], numbered(kinds), numbered(shapes))
-    first = groups.first
-    return {
-        "Step": step[first], "OP Type": kinds[first], "Input Shapes": shapes[first],
-        **groups.measured(length),
-    }  # fmt: skip
+    return grouped(length, {"Step": step, "OP Type": kinds, "Input Shapes": shapes})
 
 
 def _shapes(ranked: Ranked) -> Columns:
-    rows = with_job(ranked, _SHAPE)
+    rows = with_job(ranked)
     order = np.lexsort((-rows["total"], rows["Step"], np.where(rows[RANK] == ABSENT, 2**62,
                                                                rows[RANK])))  # fmt: skip
     rows = {name: column[order] for name, column in rows.items()}
     return {
-        RANK: rows[RANK], **{name: rows[name] for name in _SHAPE.names},
+        RANK: rows[RANK], **{name: rows[name] for name in ("Step", "OP Type", "Input Shapes")},
         "Count": rows["count"], "Total Time(ns)": rows["total"], "Min Time(ns)": rows["low"],
         "Avg Time(ns)": mean(rows["total"], rows["count"]), "Max Time(ns)": rows["high"],
     }  # fmt: skip
@@ -273,9 +252,8 @@ TABLES: Sequence[Table] = (
         "that launched the kernel, of a replayed graph as far as it is known; of operations of "
         "XLA without one, their category.",
         "compute tasks on a device",
-        (*Column.whole(RANK), *Column.text("OP Type", "Core Type"), *TIMED),
+        Column.parse(f"Rank, OP Type:text, Core Type:text, {TIMED}"),
         _type_facts,
-        lambda ranked: timed(ranked, _TYPE),
         capped=True,
         reads=OPERATORS,
     ),
@@ -288,12 +266,11 @@ TABLES: Sequence[Table] = (
         "Ratio = Total / sum of Totals of the core type. Self = duration - operators called "
         "within. Device = tasks launched within, summed; tasks that overlap count twice.",
         "operators on the device or the host",
-        (
-            *Column.whole(RANK), *Column.text("Operator", "Core Type"), *TIMED,
-            *Column.ns("Self Time", "Device Time"),
+        Column.parse(
+            f"Rank, Operator:text, Core Type:text, {TIMED}, Self Time(ns), Device Time(ns)"
         ),
         _op_facts,
-        lambda ranked: timed(ranked, _OP),
+        partial(timed, within=("Core Type",)),
         capped=True,
         reads=OPERATORS,
     ),
@@ -304,7 +281,10 @@ TABLES: Sequence[Table] = (
         "max of their durations. More than one row for a type is a dynamic shape. Host operators "
         "are put into the step in whose span they start.",
         "shapes: record_shapes, profiler level 1, or dynamic_shape_info",
-        (*Column.whole(RANK, "Step"), *Column.text("OP Type", "Input Shapes"), *TIMED[:-1]),
+        Column.parse(
+            "Rank, Step, OP Type:text, Input Shapes:text, Count, Total Time(ns), Min Time(ns), "
+            "Avg Time(ns), Max Time(ns)"
+        ),
         _shape_facts,
         _shapes,
         capped=True,
@@ -318,20 +298,12 @@ TABLES: Sequence[Table] = (
         f"device has both. {MODEL} = the profiler's sum of FLOPs, and its means of the others, "
         "over all operators.",
         "flops_<rank>.txt or flops_summary_<rank>.json of MindSpore",
-        (
-            *Column.whole(RANK), *Column.text("Operator"),
-            *(
-                column
-                for of in ("", "Cube ", "Vector ")
-                for column in (
-                    Column(f"{of}FLOPs", "MFLOP", "float", bracketed=False),
-                    Column(f"{of}FLOPS", "GFLOP/s", "float", bracketed=False),
-                    *Column.percent(f"{of}Utilization"),
-                )
-            ),
+        Column.parse(
+            "Rank, Operator:text, FLOPs:MFLOP, FLOPS:GFLOP/s, Utilization(%), Cube FLOPs:MFLOP, "
+            "Cube FLOPS:GFLOP/s, Cube Utilization(%), Vector FLOPs:MFLOP, Vector FLOPS:GFLOP/s, "
+            "Vector Utilization(%)"
         ),
         _flops_facts,
-        stacked,
         capped=True,
         reads=("flops_summary", "flops"),
     ),

@@ -9,16 +9,13 @@ import numpy as np
 
 from traceconv.analysis.tables.definition import (
     NOTHING,
-    RANK,
     TIMED,
     Column,
-    Keys,
     Ranked,
     Table,
     ordered,
     stacked,
     texts,
-    timed,
 )
 from traceconv.analysis.tables.fields import names_of
 from traceconv.analysis.tables.groups import Groups
@@ -30,7 +27,6 @@ from traceconv.passes.projection import ranges_of, work_of_threads
 
 _MODULE = "nn.Module: "
 _SUMS = ("Self Time(ns)", "Projected Time(ns)", "Busy Time(ns)", "Tasks")
-_KEYS = Keys(("Range", "Kind"), _SUMS)
 
 
 @once_each
@@ -111,12 +107,11 @@ TABLES: Sequence[Table] = (
         "Total, Min, Avg, Max of durations on the host; Ratio = Total / sum of all Totals, ranges "
         f"within others included. {_FORMULA} Sums over the Count.",
         _NEEDS,
-        (
-            *Column.whole(RANK), *Column.text("Range", "Kind"), *TIMED,
-            *Column.ns("Self Time", "Projected Time", "Busy Time"), *Column.whole("Tasks"),
+        Column.parse(
+            f"Rank, Range:text, Kind:text, {TIMED}, Self Time(ns), Projected Time(ns), "
+            "Busy Time(ns), Tasks"
         ),
         _facts,
-        lambda ranked: timed(ranked, _KEYS),
         capped=True,
     ),
     Table(
@@ -124,12 +119,10 @@ TABLES: Sequence[Table] = (
         "Every range of the host (nvtx_gpu_proj_trace)",
         f"One row per range, by start. Depth = ranges around it on its thread. {_FORMULA}",
         _NEEDS,
-        (
-            *Column.whole(RANK, "Step"), *Column.text("Range", "Kind", "Thread"),
-            *Column.whole("Depth"),
-            *Column.ns("Start Time", "Host Time", "Self Time", "Projected Start Time",
-                       "Projected Time", "Busy Time"),
-            *Column.whole("Tasks"),
+        Column.parse(
+            "Rank, Step, Range:text, Kind:text, Thread:text, Depth, Start Time(ns), "
+            "Host Time(ns), Self Time(ns), Projected Start Time(ns), Projected Time(ns), "
+            "Busy Time(ns), Tasks"
         ),
         _instance_facts,
         _listed,

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from traceconv.analysis.tables.definition import NOTHING, Column, Table, stacked, texts
+from traceconv.analysis.tables.definition import NOTHING, Column, Table, texts
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import F64, I64
 from traceconv.core.model import Trace, Track, TrackKind
@@ -92,12 +92,11 @@ def _table(name: str, title: str, needs: str, selects: Callable[[Track], bool]) 
         "Min and Max of these values; Mean = over the time from the first of them to the end of "
         "the step. Values in the unit of the source.",
         needs,
-        (
-            *Column.whole("Rank", "Step"), *Column.text("Component", "Measure", "Unit"),
-            *Column.whole("Samples"), *Column.number("Min", "Mean", "Max"),
+        Column.parse(
+            "Rank, Step, Component:text, Measure:text, Unit:text, Samples, Min:float, Mean:float, "
+            "Max:float"
         ),
         partial(_facts, selects),
-        stacked,
         capped=True,
     )  # fmt: skip
 

@@ -151,10 +151,7 @@ def _built(key: str, ranked: Ranked) -> Columns:
     return ordered(by_host, by_host["Device Time(ns)"])
 
 
-_COLUMNS = (
-    *Column.whole("Calls"), *Column.ns("Self Time"), *Column.percent("Self Ratio"),
-    *Column.whole("Launches"), *Column.ns("Device Time"), *Column.percent("Device Ratio"),
-)  # fmt: skip
+_COLUMNS = "Calls, Self Time(ns), Self Ratio(%), Launches, Device Time(ns), Device Ratio(%)"
 _FORMULA = (
     "Calls = slices of the host; Self Time = their durations without slices within them. "
     "Device Time = durations of the device rows (no waits) launched there, on the innermost slice "
@@ -169,7 +166,7 @@ TABLES: Sequence[Table] = (
         f"{_FORMULA}Line = the innermost call of Python around, or the first frame of the stack "
         "recorded with an operator; empty where neither is.",
         "stacks of Python: with_stack (PyTorch, Ascend), or Python's calls as slices",
-        (*Column.whole(RANK), *Column.text("Line"), *_COLUMNS),
+        Column.parse(f"Rank, Line:text, {_COLUMNS}"),
         _line_facts,
         partial(_built, "Line"),
         capped=True,
@@ -182,7 +179,7 @@ TABLES: Sequence[Table] = (
         f"separated by {SEPARATOR!r}. Up to {PATHS_KEPT} paths of a rank, those with most Self and "
         f"Device Time; the rest is {OTHERS}. Launches outside of recorded slices have no path.",
         "slices of the host: operators, Python's calls, ranges",
-        (*Column.whole(RANK), *Column.text("Path"), *_COLUMNS),
+        Column.parse(f"Rank, Path:text, {_COLUMNS}"),
         _path_facts,
         partial(_built, "Path"),
         capped=True,

@@ -483,8 +483,7 @@ def _dense(column: NDArray[Any]) -> NDArray[Any]:
 
 # -- the vendor's own columns -------------------------------------------------------------
 
-_VENDOR_COLUMNS = Column.ns(*VENDOR_NAMES)
-_VENDOR = {column.key: VENDOR_NAMES[column.name] for column in _VENDOR_COLUMNS}
+_VENDOR = {f"{heading}(ns)": name for heading, name in VENDOR_NAMES.items()}
 
 
 def _vendor_facts(trace: Trace) -> Columns:
@@ -591,9 +590,8 @@ TABLES: Sequence[Table] = (
         "from the mean. Spread = Standard Deviation / Mean. Job-wide rows take all steps of all "
         "ranks together. Of tables without a timeline it is the steps' device time.",
         "steps, or any events",
-        (
-            *Column.whole(RANK, "Graph", "Count"),
-            *Column.ns("Mean", "Standard Deviation", "Min", "Max"), *Column.percent("Spread"),
+        Column.parse(
+            "Rank, Graph, Count, Mean(ns), Standard Deviation(ns), Min(ns), Max(ns), Spread(%)"
         ),
         _summary_facts,
         _summary,
@@ -614,13 +612,9 @@ TABLES: Sequence[Table] = (
         "earlier iteration, the gap that the source records. Window = number of the "
         "recording window, in which numbers of steps may start over.",
         "steps, or any events",
-        (
-            *Column.whole(RANK, "Graph", "Step"),
-            *Column.ns(
-                "Start Time", "Duration", "Device Time", "FP_BP Time", "Iteration Refresh",
-                "Data Aug Bound", "Device Start Time",
-            ),
-            *Column.whole("Window"),
+        Column.parse(
+            "Rank, Graph, Step, Start Time(ns), Duration(ns), Device Time(ns), FP_BP Time(ns), "
+            "Iteration Refresh(ns), Data Aug Bound(ns), Device Start Time(ns), Window"
         ),
         _step_facts,
         _steps,
@@ -650,17 +644,12 @@ TABLES: Sequence[Table] = (
         "whose device work was not recorded have no figures. A row without a step is the whole "
         "rank; a row without a rank is the mean over the ranks that have figures.",
         "compute slices of a device; communication and copies alone do not tell what computes",
-        (
-            *Column.whole(RANK, "Graph", "Step"),
-            *Column.ns(
-                "Total Compute", "Pure Compute", "Communication Overlapped",
-                "Communication Not Overlapped", "Idle", "Known", "Memory Copy",
-                "Memory Copy Not Overlapped",
-            ),
-            *Column.percent("Compute", "Exposed Communication", "Idle", "Utilization"),
-            *Column.whole("Window"), *Column.text("Source"), *Column.ns("Input Wait"),
-            *Column.percent("Input Wait"),
-            *Column.ns("Unclassified"), *Column.percent("Unclassified"),
+        Column.parse(
+            "Rank, Graph, Step, Total Compute(ns), Pure Compute(ns), "
+            "Communication Overlapped(ns), Communication Not Overlapped(ns), Idle(ns), "
+            "Known(ns), Memory Copy(ns), Memory Copy Not Overlapped(ns), Compute(%), "
+            "Exposed Communication(%), Idle(%), Utilization(%), Window, Source:text, "
+            "Input Wait(ns), Input Wait(%), Unclassified(ns), Unclassified(%)"
         ),
         _overlap_facts,
         _overlap,
@@ -679,10 +668,11 @@ TABLES: Sequence[Table] = (
         "without a rank is the largest of all ranks, column by column. Source = what the row is "
         "from: the timeline, or the profiler's own table where a step has no device work there.",
         "device or communication slices, or step_trace_time",
-        (
-            *Column.whole(RANK, "Graph", "Step"), *_VENDOR_COLUMNS,
-            *Column.whole("Window", "Device"),
-            *Column.text("Source"),
+        Column.parse(
+            "Rank, Graph, Step, Computing(ns), Communication(Not Overlapped)(ns), "
+            "Overlapped(ns), Communication(ns), Free(ns), Stage(ns), Bubble(ns), "
+            "Communication(Not Overlapped and Exclude Receive)(ns), Preparing(ns), Window, "
+            "Device, Source:text"
         ),
         _vendor_facts,
         _vendor,

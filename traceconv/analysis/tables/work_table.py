@@ -10,15 +10,12 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.device_peaks import peaks_of
 from traceconv.analysis.tables.definition import (
-    BANDWIDTH,
-    BYTES,
     NOTHING,
-    RANK,
     TIMED,
     Column,
-    Keys,
     Ranked,
     Table,
+    grouped,
     timed,
 )
 from traceconv.analysis.tables.fields import fields, is_ascend, names_of
@@ -36,10 +33,6 @@ from traceconv.passes.graph_replays import replays
 _MODELLED = NameTest(model_of)
 _PASSES = NameTest(lengths_of)
 _SAID = ("Input Dims", "Input type", "Concrete Inputs")
-_KEY = Keys(
-    ("Operator", "Kind", "Input Shapes", "Input Types", "FLOPs", "Bytes", "peak", "memory"),
-    ("Kernels",),
-)
 
 
 def _facts(trace: Trace) -> Columns:
@@ -75,15 +68,9 @@ def _facts(trace: Trace) -> Columns:
         )
     )
     kinds = np.array([operator_work.kind for operator_work in work], object)
-    keys = [Texts.of(column.tolist()) for column in (names, kinds, shapes, types)]
-    alike = Groups.of(*(key.numbers() for key in keys), flops, n_bytes, peak, memory)
-    examples = alike.first
-    return {
-        **{name: key[examples].column() for name, key in zip(_KEY.names, keys, strict=False)},
-        "FLOPs": flops[examples], "Bytes": n_bytes[examples],
-        "peak": peak[examples], "memory": memory[examples],
-        **alike.measured(time), "Kernels": alike.total(groups.size[is_modelled]),
-    }  # fmt: skip
+    keys = {"Operator": names, "Kind": kinds, "Input Shapes": shapes, "Input Types": types,
+            "FLOPs": flops, "Bytes": n_bytes, "peak": peak, "memory": memory}  # fmt: skip
+    return grouped(time, keys, Kernels=groups.size[is_modelled])
 
 
 _Part = tuple[NDArray[Any], I64, I64, list[Texts]]
@@ -152,7 +139,7 @@ def _peaks(trace: Trace, bits: NDArray[Any]) -> tuple[I64, I64]:
 
 
 def _build(ranked: Ranked) -> Columns:
-    rows = timed(ranked, _KEY)
+    rows = timed(ranked)
     time = rows["Avg Time(ns)"].astype(np.float64)
     exact = rows["Total Time(ns)"] / np.maximum(rows["Count"], 1)
     time = np.where(exact > 0, exact, np.nan)
@@ -197,12 +184,10 @@ TABLES: Sequence[Table] = (
         "Intensity is below the ratio of both peaks. Unknown where inputs, lengths or the device "
         "are; of packed weights (GPTQ, AWQ, Marlin, FP4) where nothing states their columns.",
         "shapes of operators (record_shapes), and launches",
-        (
-            *Column.whole(RANK), *Column.text("Operator", "Kind"),
-            Column("Rate", "TFLOP/s", "float"), *Column.percent("Peak"), *Column.text("Bound"),
-            *TIMED, *Column.whole("Kernels", "FLOPs"), BYTES,
-            Column("Intensity", "FLOP/B", "float"), BANDWIDTH, *Column.percent("Bandwidth Peak"),
-            *Column.text("Input Shapes", "Input Types"),
+        Column.parse(
+            f"Rank, Operator:text, Kind:text, Rate(TFLOP/s), Peak(%), Bound:text, {TIMED}, "
+            "Kernels, FLOPs, Bytes:B, Intensity(FLOP/B), Bandwidth(GB/s), Bandwidth Peak(%), "
+            "Input Shapes:text, Input Types:text"
         ),
         _facts,
         _build,
