@@ -218,11 +218,11 @@ def test_waiting_for_a_stage_is_named():
 
 
 def test_a_pause_is_no_part_of_a_step():
-    """Shares are of the time from step to step where steps do not follow each other at once."""
+    """Shares are of the step and its part of the gaps where steps do not follow at once."""
     one = Losses(2, known_ns=200_000, free_ns=24_000, pauses=1, pause_ns=300_000)
     assert headline({0: one}) == (
-        "Rank 0: 400 µs per iteration (step 100 µs + gap 300 µs). Lost: "
-        "gaps between steps 300 µs (75 %), idle 12 µs (3 %)"
+        "Rank 0: 250 µs per iteration (step 100 µs + gap 150 µs). Lost: "
+        "gaps between steps 150 µs (60 %), idle 12 µs (5 %)"
     )
 
 
@@ -243,14 +243,14 @@ def test_a_step_of_several_devices_takes_no_longer(tmp_path):
 
 
 def test_pauses_are_beside_the_steps():
-    """Means of those that are known."""
-    every = {0: Losses(3, known_ns=300, free_ns=30, pauses=2, pause_ns=80)}
-    assert {one.name: one.ns for one in lost(every)} == {PAUSE: 40, IDLE: 10}
+    """Per step, as all figures: three steps have two gaps between them."""
+    every = {0: Losses(3, known_ns=300, free_ns=30, pauses=2, pause_ns=90)}
+    assert {one.name: one.ns for one in lost(every)} == {PAUSE: 30, IDLE: 10}
 
 
 def test_lengths_per_step_are_means_over_devices():
     """Of a rank with two devices, each idle for 10 of 100 ns."""
-    one = Losses(3, known_ns=600, free_ns=60, pauses=2, pause_ns=80, devices=2)
+    one = Losses(3, known_ns=600, free_ns=60, pauses=2, pause_ns=120, devices=2)
     assert one.step_ns == 100
     assert {loss.name: loss.ns for loss in lost({0: one})} == {PAUSE: 20, IDLE: 10}
 

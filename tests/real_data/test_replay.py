@@ -202,13 +202,6 @@ def test_what_a_change_gains(folder: Path, change: str, gain_ms: float) -> None:
     assert result.gain_ns / 1e6 == pytest.approx(gain_ms, rel=0.03, abs=0.01)
 
 
-def test_the_guide_shows_what_is_printed() -> None:
-    """The example of the page, character by character."""
-    guide = (Path(__file__).parents[2] / "docs/guide/what-if.md").read_text()
-    (line,) = traceconv.what_if(str(JOBS / "slow_worker"), change="rank:0=peers").lines()
-    assert f"./prof\n{line}\n" in guide
-
-
 def test_changes_add_up() -> None:
     """Nothing that may take time is left."""
     folder = str(INSIGHT / "straggler_called_exposed")

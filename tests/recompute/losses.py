@@ -63,7 +63,7 @@ class Losses:
             per[INPUT] = sum(waits) / n
         pauses = [step.pause for step in steps if step.pause is not None]
         if pauses and 2 * len(pauses) >= len(pieces) - 1:
-            per[PAUSE] = sum(pauses) / (len(pauses) * known.devices)
+            per[PAUSE] = sum(pauses) / (len(pieces) * known.devices)
         stated = bool(steps) and all(step.stated for step in steps)
         return cls(len(pieces), marked, sums["known"] / known.devices, per, stated, len(waits),
                    known.devices)  # fmt: skip

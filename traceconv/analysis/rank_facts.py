@@ -64,12 +64,16 @@ class Losses(msgspec.Struct, frozen=True):
 
     def per(self, name: str) -> float:
         """A class, ns per step, the mean over devices; 0 where nothing is known."""
-        if name == PAUSE:
-            return self.pause_ns / (self.pauses * self.devices) if self.knows(PAUSE) else 0.0
         waits = max(self.input_ns, 0)
         sums = {EXPOSED: self.exposed_ns, INPUT: waits, IDLE: self.free_ns - waits,
-                COPIES: self.copies_ns, COMPUTING: self.computing_ns}  # fmt: skip
+                COPIES: self.copies_ns, COMPUTING: self.computing_ns,
+                PAUSE: self.pause_ns if self.knows(PAUSE) else 0}  # fmt: skip
         return sums[name] / (self.steps * self.devices) if self.steps else 0.0
+
+    @property
+    def mean_pause_ns(self) -> float:
+        """The mean of the known pauses, ns; the first step of a capture follows none."""
+        return self.pause_ns / (self.pauses * self.devices) if self.knows(PAUSE) else 0.0
 
     @property
     def step_ns(self) -> float:

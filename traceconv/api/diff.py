@@ -285,7 +285,7 @@ def diff(
     if comparison.items is None:
         raise ComparisonError(comparison.reasons, options.force_compare or not comparison.pairs)
     results = judged(comparison, gates)
-    if target is None:
+    if not target:
         return DiffReport(comparison, results, lenient, issues)
     from traceconv.merging import side_by_side
 

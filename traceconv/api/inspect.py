@@ -46,7 +46,7 @@ NAMED = 5
 _WIDTH = 100
 """Columns of a list of names; longer ones are wrapped."""
 
-_LONG = 24  # characters of a folder; longer ones have a line of their own
+_LONG = 24  # characters of a folder; longer ones have a separate line
 _TITLES = ("rank", "format", "host", "device", "graphs", "clock", "size", "where")
 
 

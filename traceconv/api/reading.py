@@ -105,7 +105,7 @@ def shared_clock(
     """The ranks that can be read, their clocks, and the earliest event of all of them.
 
     Ranks are read for it only where several of them decide: on clocks by their collectives, on the
-    start of a window by their earliest events. The time is None where each rank decides.
+    start of a window by their earliest events; None as the time where each rank decides.
     """
     if len(ranks.captures) == 1:
         return ranks, clocks.plan(ranks.captures, align, None), None

@@ -85,7 +85,7 @@ class StragglerReport:
         from traceconv.analysis.tables import plots
 
         replay = self.verdict.replay
-        if replay is None:
+        if not replay:
             raise EmptyResultError(f"there is nothing to draw: {self.verdict.reason}")
         steps, own_work = replay.graph.steps[:, 1].tolist(), replay.own
         excess, than = own_work.excess, "peers"

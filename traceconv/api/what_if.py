@@ -124,7 +124,7 @@ def what_if(*paths: values.Paths, **keywords: Unpack[WhatIfArguments]) -> WhatIf
     if not options.change:
         verdict = judge(job.summaries, job.plan, job.groups)
         return WhatIfReport(result, job.plan, job.issues, suggested=verdict.remedies())
-    if target is None:
+    if not target:
         return WhatIfReport(result, job.plan, job.issues)
     if result.unknown:
         raise EmptyResultError(f"no trace is written: {result.line()}")

@@ -65,7 +65,7 @@ def with_flags(text: str) -> str:
 
     def flag(match: re.Match[str]) -> str:
         option, value = FLAGS.get(match[1]), match[2]
-        if option is None:
+        if not option:
             return match[0]
         return option if value in (None, "True") else f"{option} {_word(value)}"
 

@@ -269,7 +269,7 @@ class Issues:
         self._tally[code, file, rank] = (had + count, places)
 
     def extend(self, issues: Iterable[Issue], rank: int | None = None) -> None:
-        """Add the counts of ``issues``, stamped with ``rank`` unless it is None."""
+        """Add the counts of ``issues``, stamped with ``rank`` if given."""
         for issue in issues:
             stamp = issue.rank if rank is None or issue.rank >= 0 else rank
             had, places = self._tally.get((issue.code, issue.file, stamp), (0, ()))

@@ -101,7 +101,7 @@ def recognised(source: Source, name: str) -> Unread | None:
     It reads the first bytes, and never raises.
     """
     kind = _by_name(name) or _by_content(source, name)
-    if kind is None or "FILE" not in kind.advice:
+    if not kind or "FILE" not in kind.advice:
         return kind
     return replace(kind, advice=kind.advice.replace("FILE", PurePosixPath(name).name))
 

@@ -101,7 +101,7 @@ def copied(
             refuse_losses(plain(written=done))
 
     written = _copy(captures, target, facts, accept, run.progress)
-    if job is None:
+    if not job:
         return plain(written=written)
     overview = job.overview(options, clock, all_issues, None)
     return plain(written=written, overview=overview, headline=job.headline(), verdict=job.verdict())

@@ -161,7 +161,7 @@ def count(value: Count | None, option: str) -> int | None:
 
 
 def rows(value: Count | None, option: str) -> int | None:
-    """As :func:`count`; also "all", which is None."""
+    """As :func:`count`; also "all", as None."""
     if value is None or value == "all":
         return None
     try:

@@ -147,7 +147,7 @@ def graph_replays(trace: Trace) -> Trace:
     """
     side_table = trace.side_tables.get(NODES)
     replayed = replays(trace) if side_table is not None or _is_annotated(trace) else None
-    if replayed is None:
+    if not replayed:
         return trace
     if side_table is None:
         node_rows, members = _annotated(trace, replayed)

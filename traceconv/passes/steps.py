@@ -154,7 +154,7 @@ PAUSE = "Iteration Interval"
 
 
 def steps(trace: Trace, merge_graphs: bool = True, step_marker: str | None = None) -> Trace:
-    """Lay out the step trace, making one where the source lacks it, and set ``Trace.steps``.
+    """Arrange the step trace, making one where the source lacks it, and set ``Trace.steps``.
 
     Args:
         merge_graphs: one lane "iterations" per rank, where "Iteration 3" of graph 2 is named

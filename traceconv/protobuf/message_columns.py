@@ -241,7 +241,7 @@ class Codes(Protocol):
 def codes() -> Codes:
     """A new, empty table of codes."""
     compiled = native.wire()
-    if compiled is None:
+    if not compiled:
         return _PythonCodes()
     table: Codes = compiled.Codes(int.from_bytes(os.urandom(8)))  # no input can force collisions
     return table

@@ -15,8 +15,8 @@ import msgspec
 from traceconv.report import figures as say
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """Text with a meaning.
+class Styled(msgspec.Struct, frozen=True):
+    """The text of a cell or a card, and how it is shown.
 
     Attributes:
         kind:  "figure" (aligned right), "code", "query" (code that is copied), or the colour of a
@@ -33,12 +33,12 @@ class Mark(msgspec.Struct, frozen=True):
     span: tuple[int, int] | None = None
 
 
-Cell: TypeAlias = "str | int | Mark"
+Cell: TypeAlias = "str | int | Styled"
 
 
 def time(ns: int | None) -> Cell:
     """A length of time; the exact one in its tooltip."""
-    return Mark(say.UNKNOWN) if ns is None else Mark(say.time(ns), exact=say.exact(ns))
+    return Styled(say.UNKNOWN) if ns is None else Styled(say.time(ns), exact=say.exact(ns))
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class Table(msgspec.Struct, frozen=True):
         """Whether a column holds figures only."""
         cells = [row[column] for row in self.rows]
         return bool(cells) and all(
-            isinstance(cell, int) or (isinstance(cell, Mark) and cell.kind == "figure")
+            isinstance(cell, int) or (isinstance(cell, Styled) and cell.kind == "figure")
             for cell in cells
         )
 

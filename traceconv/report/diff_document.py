@@ -43,7 +43,7 @@ CLASS_WORDS = {
     "host_wait": "of it for the host",
     "unrecorded": "not recorded",
     CRITICAL: "another rank is critical",
-    PAUSE: "gaps between steps",
+    PAUSE: "mean gap between steps",
 }
 """What people read of the parts of a step."""
 

@@ -17,8 +17,8 @@ from traceconv.report.blocks import (
     Legend,
     Line,
     Lines,
-    Mark,
     Section,
+    Styled,
     Table,
     Text,
     time,
@@ -110,7 +110,7 @@ def sections(document: Document, top: int | None) -> list[Section]:
     if len(document["ranks"]) > 1:
         head = ("rank before", "rank after", "steps before", "steps after", *_FIGURES, "computing")
         rows = [
-            (row["before"], row["after"], *row["steps"], *_figures(row), Mark(computing(row)))
+            (row["before"], row["after"], *row["steps"], *_figures(row), Styled(computing(row)))
             for row in document["ranks"]
         ]
         drawn.append(Section("ranks", "Ranks", [Table(head, rows)]))
@@ -127,8 +127,8 @@ def _figures(row: Document) -> tuple[Cell, ...]:
     verdict = row["verdict"]
     return (
         time(row["before_ns"]), time(row["after_ns"]),
-        Mark(signed(row["change_ns"]), exact=say.exact(row["change_ns"])), Mark(percent(row)),
-        Mark(interval), Mark(verdict, _tag(verdict)) if verdict else "",
+        Styled(signed(row["change_ns"]), exact=say.exact(row["change_ns"])), Styled(percent(row)),
+        Styled(interval), Styled(verdict, _tag(verdict)) if verdict else "",
     )  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def _waterfall(document: Document, top: int | None) -> list[Block]:
     if remaining:
         remaining_ns, name = sum(row["change_ns"] for row in remaining), f"{len(remaining)} others"
         changes.append((name, remaining_ns, ""))
-        rows.append((name, "", "", Mark(signed(remaining_ns)), "", "", "", ""))
+        rows.append((name, "", "", Styled(signed(remaining_ns)), "", "", "", ""))
     levels = [step["before_ns"]]
     for _, change, _ in changes:
         levels.append(levels[-1] + change)

@@ -33,8 +33,8 @@ from traceconv.report.blocks import (
     Legend,
     Line,
     Lines,
-    Mark,
     Section,
+    Styled,
     Table,
     Text,
 )
@@ -173,7 +173,7 @@ def _table(block: Table) -> Markup:
 
 
 def _cell(cell: Cell, side: str | None) -> Markup:
-    if not isinstance(cell, Mark):
+    if not isinstance(cell, Styled):
         return el("td", cell, class_=side)
     content: object = cell.text
     if cell.kind in ("bad", "doubt", "plain"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from traceconv.core.markup import visible
 from traceconv.core.patterns import lazy_regex
-from traceconv.report.blocks import Block, Card, Cards, Cell, Folded, Mark, Section, Table, Text
+from traceconv.report.blocks import Block, Card, Cards, Cell, Folded, Section, Styled, Table, Text
 from traceconv.report.report_page import analysis
 
 _ACTIVE = lazy_regex(r"(`[a-z_]+(?:=\w+)?`)|([\\`*_{}\[\]<>|#])")
@@ -68,7 +68,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
 
 
 def _cell(cell: Cell) -> str:
-    if isinstance(cell, Mark):
+    if isinstance(cell, Styled):
         shown = _code(cell.text) if cell.kind in ("query", "code") else text(cell.text)
         return f"{shown}: {text('; '.join(cell.more))}" if cell.more else shown
     return text(cell)

@@ -44,7 +44,7 @@ def _lines(document: Mapping[str, Any] | None, windows: int, failed: int) -> Ite
         ("time_share_ratio", "Share of the device time of a step.",
          [({"class": key.removesuffix("_share")}, share)
           for key, share in figures.items() if key.endswith("_share")]),
-        ("straggler_rank", "The rank that delays the others; no sample if none stands out.",
+        ("straggler_rank", "The rank that delays the others; no sample without a verdict.",
          [({}, straggler)]),
         ("straggler_seconds", "What this rank costs per step.", [(rank_label, _seconds(gain_ns))]),
         ("verdict_delay_seconds", "From the last file of the window to its verdict.",

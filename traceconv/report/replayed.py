@@ -43,7 +43,7 @@ def timeline(verdict: Verdict, late: Mapping[str, int], zero_ns: int) -> dict[st
         zero_ns: the zero of the trace.
     """
     replay: Replay | None = verdict.replay
-    if replay is None:
+    if not replay:
         return {"missing": f"no data: {verdict.reason or 'the job cannot be replayed'}"}
     graph = replay.graph
     if not len(graph):

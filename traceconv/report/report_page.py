@@ -29,9 +29,9 @@ from traceconv.report.blocks import (
     Legend,
     Line,
     Lines,
-    Mark,
     Place,
     Section,
+    Styled,
     Table,
     Text,
     time,
@@ -221,7 +221,7 @@ def _overlap(overview: Data) -> list[Block]:
     head = ["rank", "steps", "known", *(words for _, _, words in shown), "of it waiting for input"]
     table = [
         [row["rank"], row["steps"], time(row["known_ns"]),
-         *(_part(row, key) for key, _, _ in shown), Mark(say.waiting(row))]
+         *(_part(row, key) for key, _, _ in shown), Styled(say.waiting(row))]
         for row in rows
     ]  # fmt: skip
     if any(late.values()):
@@ -236,9 +236,9 @@ def _overlap(overview: Data) -> list[Block]:
     ]
 
 
-def _part(row: Data, key: str) -> Mark:
+def _part(row: Data, key: str) -> Styled:
     ns = row.get(key, 0)
-    return Mark(f"{say.time(ns)} ({say.percent(ns, row['known_ns'])})", exact=say.exact(ns))
+    return Styled(f"{say.time(ns)} ({say.percent(ns, row['known_ns'])})", exact=say.exact(ns))
 
 
 def _timeline(overview: Data) -> list[Block]:
@@ -280,8 +280,8 @@ def _findings(overview: Data) -> list[Block]:
     if places := overview["places"]:
         head = ("what", "rank", "at", "length", "track", "find it")
         rows = [
-            (p["what"], p["rank"], Mark(stamp_text(p["start_ns"])), time(p["dur_ns"]), p["lane"],
-             Mark(p["query"], "query", span=_span(p)))
+            (p["what"], p["rank"], Styled(stamp_text(p["start_ns"])), time(p["dur_ns"]), p["lane"],
+             Styled(p["query"], "query", span=_span(p)))
             for p in places
         ]  # fmt: skip
         blocks.append(Folded(f"The {len(places)} longest idle intervals", [Table(head, rows)]))
@@ -364,7 +364,9 @@ def _communication(overview: Data) -> list[Block]:
         note = f"{row['group'] or 'all'} · {row['count']} × {say.time(row['avg_ns'])}"
         bars.append(Bar(name, segments, say.time(row["total_ns"]), note))
     legend = [
-        (kind, words) for key, kind, words in _COMMUNICATION if any(row.get(key) for row in rows)
+        (kind, words)
+        for key, kind, words in _COMMUNICATION
+        if any((row.get(key) or 0) > _LEAST * longest for row in rows)
     ]
     legend += [("k-overlapped", "elapsed: waiting and transfer")] * has_elapsed
     words = "Elapsed time of whole operations, summed over ranks, by kind and group of ranks."
@@ -395,8 +397,8 @@ def _links(overview: Data) -> list[Block]:
     groups = overview["links"]["groups"]
     rows = [
         (group["group"] or say.UNKNOWN, cell["source"], cell["destination"],
-         Mark(say.size_or_unknown(cell["bytes"])), time(cell["time_ns"]),
-         Mark(_speed(cell["bytes"], cell["time_ns"])), ", ".join(cell["transport"]))
+         Styled(say.size_or_unknown(cell["bytes"])), time(cell["time_ns"]),
+         Styled(_speed(cell["bytes"], cell["time_ns"])), ", ".join(cell["transport"]))
         for group in groups
         for cell in group["cells"]
     ]  # fmt: skip
@@ -650,7 +652,7 @@ def _curves(overview: Data) -> list[Block]:
             amounts_text = [say.amount(value, drawing["unit"]) for value in amounts]
             drawn.append(Line(kind, line["x"], line["y"]))
             entries.append((kind, f"rank {line['rank']}, highest {amounts_text[0]}"))
-            rows.append((drawing["title"], line["rank"], *map(Mark, amounts_text)))
+            rows.append((drawing["title"], line["rank"], *map(Styled, amounts_text)))
         top = max(max(line["y"]) for line in drawing["lines"]) or 1
         unit = say.size_unit(top) if drawing["unit"] == "B" else ("", 1)
         ends = sorted(
@@ -686,8 +688,9 @@ def _clocks(section: Data) -> list[Block]:
         shown = "unknown" if error is None else f"± {say.time(error)}" if error else "none"
         drift = f"{offset['drift_ppt'] / 1e6:.3f} ppm" if offset.get("drift_ppt") else say.UNKNOWN
         rows.append(
-            [int(rank), offset["method"], Mark(say.exact(int(offset["offset_ns"]))), Mark(shown),
-             Mark(drift), offset.get("matches") or Mark(say.UNKNOWN), offset["evidence"]]
+            [int(rank), offset["method"], Styled(say.exact(int(offset["offset_ns"]))),
+             Styled(shown), Styled(drift), offset.get("matches") or Styled(say.UNKNOWN),
+             offset["evidence"]]
         )  # fmt: skip
     head = ("rank", "method", "offset", "error", "drift", "matches", "from")
     return [Text(section["text"]), *[Table(head, rows)] * bool(rows)]
@@ -698,7 +701,7 @@ def _captures(captures: Sequence[Data]) -> Table:
     rows = [
         (say.UNKNOWN if c["rank"] is None else c["rank"], c["reader"], c["label"],
          c["host"] or say.UNKNOWN, say.UNKNOWN if c["device"] is None else c["device"],
-         c["rank_from"] or say.UNKNOWN, Mark(say.size(c["bytes"])))
+         c["rank_from"] or say.UNKNOWN, Styled(say.size(c["bytes"])))
         for c in captures
     ]  # fmt: skip
     return Table(head, rows)
@@ -725,8 +728,9 @@ def _issues(issues: Sequence[Data]) -> Table:
             lines.append(f"and {len(group) - _FILES} more (all in the JSON report)")
         severity = group[0]["severity"]
         rows.append(
-            (Mark(severity, _SEVERITY[severity]), Mark(code, "code"),
-             sum(issue["count"] for issue in group), Mark(group[0]["advice"], "words", more=lines))
+            (Styled(severity, _SEVERITY[severity]), Styled(code, "code"),
+             sum(issue["count"] for issue in group),
+             Styled(group[0]["advice"], "words", more=lines))
         )  # fmt: skip
     return Table(("severity", "code", "count", "meaning and places"), rows)
 
@@ -748,13 +752,13 @@ def plain_table(
 
 def _cell(value: Any, name: str) -> Cell:
     if value in (None, ""):
-        return Mark(say.UNKNOWN)
+        return Styled(say.UNKNOWN)
     if name.endswith("_ns") and isinstance(value, int):
         return time(value)
     if name.endswith("_bytes"):
-        return Mark(say.size(value), exact=f"{value} B")
+        return Styled(say.size(value), exact=f"{value} B")
     if isinstance(value, float):
-        return Mark(say.digits(value) if not 0 < value < _LEAST else f"< {_LEAST}")
+        return Styled(say.digits(value) if not 0 < value < _LEAST else f"< {_LEAST}")
     if isinstance(value, int):
         return value
     if isinstance(value, Mapping):

@@ -89,7 +89,7 @@ def tiles(lost: Lost, overlap: Told, verdict: Told, shape: JobShape) -> list[dic
         figures.append((per, time(lost.step_ns), note))
         basis = "of an iteration" if lost.gap_ns else "of a step" if lost.per_step else "of it"
         shares = [("computing", lost.computing_ns, basis)]
-        for loss in lost.losses:  # what a rank costs is another figure than how long others wait
+        for loss in lost.losses:  # how long others wait is another figure than the cost of a rank
             of_what = f"{basis}, mean of all ranks" if loss.name == LATE else basis
             shares.append((words_of(loss, shape), loss.ns, of_what))
         figures += [

@@ -136,7 +136,7 @@ def release_pages(mapping: mmap.mmap) -> None:
 
 def _allocator() -> Allocator:
     compiled = allocator()
-    if compiled is None:
+    if not compiled:
         raise ResourceError(
             "a memory limit needs the compiled parts of traceconv, and they are not installed; "
             "install a C compiler and then traceconv again, or give no limit"

@@ -411,7 +411,7 @@ def _fits(leaf: Any) -> bool:
 
 
 class _Slice:
-    """A slice that may still be open; ``end`` is None until it is known."""
+    """A slice that may still be open, with ``end`` None."""
 
     __slots__ = ("category", "end", "flow", "name", "start")
 

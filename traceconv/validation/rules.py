@@ -123,7 +123,7 @@ RULES: dict[str, Rule] = {
     "J16-control": _notice("A text has raw control characters; Chrome's own viewer refuses it."),
     "J16-ts-grid": _silent("A time with fractions is too large to be exact; subtract a base."),
     "J16-overlap": _error(
-        "A complete event crosses another one of its thread and is moved to a row of its own."
+        "A complete event crosses another one of its thread and is moved to a separate row."
     ),
     "J16-id": _silent(
         "A pid or tid is outside 0 to 2^32-1 and becomes 0, or an id is a number beyond 2^53, "

@@ -39,7 +39,7 @@ def replayed(graph: Graph, lengths: F64, delays: F64) -> F64:
     """(scenarios, operations) ns: when each operation ends, from the origin of its step where steps
     begin together, else from that of the first."""
     compiled = native.replay()
-    if compiled is None:
+    if not compiled:
         return _replayed(graph, lengths, delays)
     scenarios = max(lengths.shape[1], delays.shape[1])
     plain = np.ascontiguousarray

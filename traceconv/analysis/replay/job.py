@@ -367,7 +367,7 @@ class Replay:
                 first = np.full(len(graph.steps), np.inf)
                 np.minimum.at(first, graph.step[mine], host[mine])
                 usual = float(first[np.isfinite(first)].mean())
-                host[mine] *= min(known.per(PAUSE) / max(usual, 1.0), 1.0)
+                host[mine] *= min(known.mean_pause_ns / max(usual, 1.0), 1.0)
         return host
 
     def saved(self, gone: Mapping[int, Mapping[str, float]]) -> F64 | None:

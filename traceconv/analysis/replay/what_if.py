@@ -46,13 +46,13 @@ CHANGE = lazy_regex(r"(rank|stage|op|comm|input|host|gc|copy|pause):(.+)")
 _UNRECORDED = {
     "input": (
         "waiting for input",
-        "record the host with the ranges of its data loader, or mark the fetch of a batch as "
+        "record the host with the ranges of its data loader, or name the fetch of a batch "
         "'data_load' (record_function, NVTX)",
     ),
     "host": ("host time", "record host calls (CPU activities)"),
     "gc": (
         "garbage collection",
-        "record it (torch_npu: gc_detect_threshold), or mark collections as host ranges named 'gc' "
+        "record it (torch_npu: gc_detect_threshold), or record collections as host ranges 'gc' "
         "from gc.callbacks",
     ),
     "copy": ("copy", "record copies of device memory; if the profiler does, none ran"),

@@ -131,7 +131,7 @@ def _peaks(name: str) -> dict[str, Any]:
 
 
 def _launched(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
-    """Kernels launched by operators with a formula for their work, and the rows of those calls."""
+    """Kernels launched by operators with a formula for their work, and the rows of these calls."""
     call = launching(trace, rows)
     is_named = (call >= 0) & rows_named(trace, _MODELLED)[np.maximum(call, 0)]
     rows, call = rows[is_named], call[is_named]

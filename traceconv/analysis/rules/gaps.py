@@ -258,7 +258,7 @@ def _descheduled(trace: Trace) -> Known | None:
     call that may block."""
     steps, events = measured(trace.steps), trace.events
     away = _away(trace, steps)
-    if away is None:
+    if not away:
         return None
     off, count = away.rows, len(steps)
     spans = np.stack((events.start_ns[off], events.ends(off)), axis=1)
@@ -283,7 +283,7 @@ def _displaced(trace: Trace) -> Known | None:
     ranks with all processes of the machine recorded, or one that did so."""
     steps, events = measured(trace.steps), trace.events
     away = _away(trace, steps)
-    if away is None or away.others is None:
+    if not away or away.others is None:
         return None
     spans, ran = away.others
     ns, count = away.idle_within(spans), len(steps)

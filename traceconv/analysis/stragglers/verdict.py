@@ -466,7 +466,7 @@ class Verdict(msgspec.Struct, frozen=True):
     def longer_ns(self) -> dict[int, int]:
         """How much longer than its peers each rank takes by itself, ns per step; {} if unknown."""
         replay: Replay | None = self.replay
-        if replay is None or not replay.usable:
+        if not replay or not replay.usable:
             return {}
         excess = np.nan_to_num(replay.own.excess).sum(axis=0)
         steps = np.maximum((~np.isnan(replay.own.excess)).sum(axis=0), 1)

@@ -95,7 +95,7 @@ TABLES: Sequence[Table] = (
         "cluster",
         "Ranks of a cluster, by the tables of cluster tools",
         "Means over the steps of a rank: Step Time = Computing + Exposed Communication + Idle. Own "
-        "Time = Step Time - Exposed Communication: what the rank does before others wait for it. "
+        "Time = Step Time - Exposed Communication: the work of the rank before others wait for it. "
         "Own Above Median = Own Time - median Own Time of the ranks; in percent, of the median "
         "Step Time. The rank far above the others is slow.",
         "cluster_step_trace_time or cluster_analysis.db, without the timelines of the ranks",

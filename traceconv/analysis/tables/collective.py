@@ -119,7 +119,7 @@ def _links(trace: Trace, members: Texts) -> I64:
     group are on devices of one node. Launchers number the ranks of a node one after the other."""
     names = [*trace.hints.device_names.values()]
     peaks = peaks_of(names[0]) if len({*names}) == 1 else None
-    if peaks is None or not peaks.link:
+    if not peaks or not peaks.link:
         return np.full(len(members.code), ABSENT)
     carried = []
     for text in members.values:

@@ -26,7 +26,7 @@ from traceconv.passes.graph_replays import KNOWN, replays
 
 def _graph_facts(trace: Trace) -> Columns:
     replayed = replays(trace)
-    if replayed is None:
+    if not replayed:
         return NOTHING
     time, graph = trace.events.dur_ns[replayed.rows], replayed.graphs
     operator, module, known_by = fields(
@@ -61,7 +61,7 @@ def _graphs(ranked: Ranked) -> Columns:
 
 def _node_facts(trace: Trace) -> Columns:
     replayed = replays(trace)
-    if replayed is None:
+    if not replayed:
         return NOTHING
     rows = replayed.rows
     operator, module, known_by = fields(trace, rows, "operator", "module", "operator known by")

@@ -29,7 +29,7 @@ _UNKNOWN = "#c6ced6"
 
 
 def axes(ax: Any) -> Any:
-    """The axes to draw on: ``ax``, or new ones if it is None.
+    """The axes to draw on: ``ax``, or new ones without it.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -510,7 +510,7 @@ def _vendor_facts(trace: Trace) -> Columns:
 
 
 def _of_device(trace: Trace, alone: bool, number: int, only: Device | None) -> Columns:
-    """The rows of the device with a number: of the whole rank if ``only`` is None."""
+    """The rows of the device with a number: without ``only``, of the whole rank."""
     steps = trace.steps
     paths = (trace.capture.label, *trace.capture.files, *trace.capture.known)
     is_mindspore = any("_ascend_ms" in path or "mindspore" in path for path in paths)

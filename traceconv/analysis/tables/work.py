@@ -164,7 +164,7 @@ def _product(call: Call, left: int, right: int, bias: int = -1, pairs: bool = Fa
 def _of_packed(call: Call, left: int, right: int) -> Work:
     """The product with weights that hold several numbers in an element (GPTQ, AWQ, Marlin, FP4).
 
-    The number of columns is an argument beside the numbers of rows and of the inner size, or it is
+    The number of columns is an argument next to the numbers of rows and of the inner size, or it is
     the number of scales, or of rows of bytes that hold two numbers each: whichever explains the
     size of the weights.
     """

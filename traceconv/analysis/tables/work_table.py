@@ -81,7 +81,7 @@ the pass; and the name and the inputs of the operator."""
 def _replayed(trace: Trace, rows: NDArray[np.intp]) -> _Part:
     """Kernels of graphs' replays whose arguments state the operator."""
     replayed = replays(trace)
-    if replayed is None:
+    if not replayed:
         return rows[:0], rows[:0], rows[:0], []
     held = np.isin(replayed.rows, rows)
     rows, replay = replayed.rows[held], replayed.replay[held]
@@ -131,7 +131,7 @@ def _peaks(trace: Trace, bits: NDArray[Any]) -> tuple[I64, I64]:
     memory, 10^6 bytes per second; ABSENT where unknown, or if the devices of the rank differ."""
     names = set(trace.hints.device_names.values())
     peaks = peaks_of(names.pop()) if len(names) == 1 else None
-    if peaks is None:
+    if not peaks:
         return np.full(len(bits), ABSENT), np.full(len(bits), ABSENT)
     of_bits: Mapping[int, float] = {16: peaks.half, 8: peaks.eight}
     by_bits = [round(1000 * of_bits.get(n_bits, 0)) or ABSENT for n_bits in bits.tolist()]

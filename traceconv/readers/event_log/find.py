@@ -397,7 +397,7 @@ def recognised(head: bytes, title: str, mapping: Mapping | None) -> Layout | Non
         layout = _json_lines(lines, title, mapping or SCHEMA)
     else:
         layout = _table(lines, title, [mapping] if mapping else [SCHEMA, *PRESETS.values()])
-    if layout is None:
+    if not layout:
         return None
     iso: dict[str, str] = {}  # columns of times that ISO 8601 text holds, not numbers
     for batch in batches(Lines(io.BytesIO(head), unheard), layout):

@@ -262,7 +262,7 @@ def _works(head: bytes, mapping: str) -> bool:
         layout = find.recognised(head, "", parsed(mapping))
     except (InputError, OptionError):
         return False
-    if layout is None:
+    if not layout:
         return False
     for batch in batches(Lines(io.BytesIO(head), unheard), layout):
         ts = times(batch.columns.get("ts", [""] * len(batch)), layout.units["ts"])

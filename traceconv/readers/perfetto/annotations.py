@@ -108,7 +108,7 @@ def objects(data: Any, start: I64, size: I64, ends: I64, texts: Texts) -> Object
     """
     compiled = native.wire()
     names, strings = texts.names, texts.strings
-    if compiled is None:
+    if not compiled:
         odd = np.arange(len(ends))
         compiled_text, length = b"", np.zeros(len(ends), np.int32)
     else:

@@ -462,7 +462,7 @@ class _Arguments:
     def _pairs(self, start: I64, size: I64, ends: I64, odd: Mask) -> tuple[bytes, I32]:
         """The objects of pairs; rows that are to be read one by one are found to be ``odd``."""
         compiled = native.wire()
-        if compiled is None:
+        if not compiled:
             odd[:] = True
             return b"", np.zeros(len(ends), np.int32)
         text, length, odd_rows = compiled.annotations(

@@ -158,7 +158,7 @@ class Lanes:
             process = (machine, int(key[2])) if len(key) > 2 else None
             return Lane("Instants", "", process, self._title(process), identity=key)
         descriptor = self._descriptors.of(key)
-        if descriptor is None:
+        if not descriptor:
             name = "Default Track" if key[2] == ROOT else first_name or f"Track {key[2]}"
             return Lane(name, identity=key)
         return self._described(key, descriptor, first_name)
@@ -209,7 +209,7 @@ class Lanes:
         return Lane(name, group, process, title, merged=descriptor.merges, identity=identity)
 
     def _title(self, process: tuple[int, int] | None) -> str:
-        if process is None:
+        if not process:
             return ""
         name = self._descriptors.processes.get(process) or f"Process {process[1]}"
         return f"{name} (machine {process[0]})" if self._machines else name

@@ -215,7 +215,7 @@ class Descriptors:
         """The described tracks from an id up to below the root."""
         for _ in range(MOST_ANCESTORS):
             descriptor = self.known.get((machine, uuid)) if uuid != ROOT else None
-            if descriptor is None:
+            if not descriptor:
                 return
             yield descriptor
             uuid = descriptor.parent
@@ -229,7 +229,7 @@ class Descriptors:
             if uuid == ROOT:
                 return ""
             descriptor = self.known.get((machine, uuid))
-            if descriptor is None:
+            if not descriptor:
                 return f"track {uuid}, which is around it, is not described"
             uuid = descriptor.parent
         return LOOP

@@ -181,7 +181,7 @@ def csv_parts(
 
 
 def _read(parts: Sequence[_Part], text: Collection[str]) -> tuple[Columns, list[str]]:
-    """The columns, and the headings of those that are text in some batches only."""
+    """The columns, and the headings of columns with text in some batches only."""
     batches: list[Columns] = []
     for part in parts:
         for rows in part.batches():

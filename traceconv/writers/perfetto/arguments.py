@@ -114,7 +114,7 @@ class Coder(Protocol):
 def coder(selected: frozenset[str] | None) -> Coder:
     """A new coder, the fastest there is. ``selected``: keys to keep, None for all."""
     compiled = native.coder()
-    return PythonCoder(selected) if compiled is None else NativeCoder(compiled, selected)
+    return NativeCoder(compiled, selected) if compiled else PythonCoder(selected)
 
 
 class NativeCoder:

@@ -96,7 +96,7 @@ def packets(sequence: bytes, rows: Rows, args: Coded, opened: I64) -> tuple[byte
         of slices that stay open.
     """
     compiled = native.packets()
-    if compiled is None:
+    if not compiled:
         return python_packets(sequence, rows, args, opened)
     columns = [np.ascontiguousarray(c) for c in msgspec.structs.astuple(rows)]
     data, still_open = compiled(sequence, *columns, args.ends, args.data, opened)

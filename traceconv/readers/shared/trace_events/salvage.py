@@ -117,7 +117,7 @@ def _with_quotes(text: bytes) -> bytes:
             end = _END_IN_ARGS
         if match[2]:
             closing = end.search(text, at) or _END.search(text, at)
-            if closing is None:
+            if not closing:
                 raise ValueError("a string ends nowhere")
             content = text[at : closing.start()]
             if _MEMBER_OF_EVENT.search(content) or (
