@@ -12,6 +12,7 @@ from decoded import decode
 from paths import ROOT
 
 import traceconv
+from traceconv.api.explore import Exploration, found_run
 from traceconv.cli import explore as exploring
 from traceconv.cli import open as viewer
 from traceconv.cli import run, say
@@ -34,11 +35,9 @@ def server():
     one = traceconv.explore(JOB)
     compared = lambda: traceconv.diff(JOB, JOB, force_compare=True)  # noqa: E731
     with exploring.Explorer([one, one], compared, VIEWER, 0) as found:
-        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield found
-        found.shutdown()
-        thread.join()
+        found.read(lambda done, total, label: None)
+        with found.serving():
+            yield found
 
 
 @pytest.fixture
@@ -229,6 +228,54 @@ def test_wrong_questions_are_explained(asked, path, told):
     assert status == 422
     error = json.loads(content)["error"]
     assert told in error or "not a change" in error
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(monkeypatch, tmp_path):
+    """A cache of this test; small and new files are kept, too."""
+    monkeypatch.setenv("TRACECONV_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("traceconv.store.cache.SMALL_BYTES", 0)
+    monkeypatch.setattr("traceconv.store.cache.SETTLED_NS", 0)
+
+
+def test_a_run_that_was_explored_is_shown_before_it_is_read(kept, monkeypatch):
+    """What the first call showed is kept; other options make another."""
+    first = traceconv.explore(JOB).as_dict()
+    run = found_run(JOB, {})
+    with exploring.Explorer([run], lambda: None, VIEWER, 0) as server:
+        shown = []
+        read = lambda run, progress: shown.append(server.about()["is_shown"])  # noqa: E731
+        monkeypatch.setattr(Exploration, "read", read)
+        server.read(lambda done, total, label: None)
+        assert shown == [True] and server.about()["is_read"]
+        assert json.loads(server.documents[JOB]) == first
+    assert found_run(JOB, {"align": "none"}).kept() is None
+    assert found_run(JOB, {"cache": False}).kept() is None
+    monkeypatch.setattr(Exploration, "read", None)
+    assert found_run(JOB, {"jobs": 1}).as_dict() == first
+
+
+def test_windows_are_made_while_the_run_is_read(kept):
+    """What-if waits; how far reading is can be asked at any time."""
+    run = found_run(JOB, {})
+    with exploring.Explorer([run], lambda: None, VIEWER, 0) as server, server.serving():
+        assert [server.about()[key] for key in ("is_shown", "is_read")] == [False, False]
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+        host = {"Host": f"127.0.0.1:{server.server_port}"}
+        for path, told in (
+            ("about/0", b"reading"),
+            ("run/0", b"null"),
+            ("window/0?steps=11", b"link"),
+        ):
+            connection.request("GET", server.entry + path, headers=host)
+            assert told in connection.getresponse().read()
+        connection.request("GET", server.entry + "what-if/0?change=host:0", headers=host)
+        server.read(lambda done, total, label: None)
+        assert b"step_if_ns" in connection.getresponse().read()
+        connection.close()
 
 
 # -- the command -----------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The page of ``traceconv explore`` in a browser."""
 
 import shutil
-import threading
 
 import pytest
 from paths import NEEDS_CHROMIUM, ROOT
@@ -22,11 +21,9 @@ def address(tmp_path_factory):
     run = traceconv.explore(folder)
     compared = lambda: traceconv.diff(folder, folder, force_compare=True)  # noqa: E731
     with exploring.Explorer([run], compared, "https://ui.perfetto.dev", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server.entry_address
-        server.shutdown()
-        thread.join()
+        server.read(lambda done, total, label: None)
+        with server.serving():
+            yield server.entry_address
 
 
 @pytest.fixture(params=["light", "dark"])

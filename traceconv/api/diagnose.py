@@ -16,6 +16,7 @@ from traceconv.analysis.rules import findings as rules
 from traceconv.analysis.rules.catalog import thresholds
 from traceconv.analysis.stragglers import judging
 from traceconv.analysis.stragglers import verdict as stragglers
+from traceconv.api.open import Captures
 from traceconv.api.reading import read
 from traceconv.core.errors import Issues, OptionError
 from traceconv.core.model import Capture
@@ -120,12 +121,24 @@ def diagnose(*paths: values.Paths, **keywords: Unpack[DiagnoseArguments]) -> Dia
         SelectionError: a graph or step is in none of the ranks.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    options = DiagnoseOptions.of(keywords)
+    return diagnosed(paths, DiagnoseOptions.of(keywords))
+
+
+def diagnosed(
+    paths: Sequence[values.Paths], options: DiagnoseOptions, found: Captures | None = None
+) -> Diagnosis:
+    """As :func:`diagnose`, of options that have been checked.
+
+    Args:
+        found: the captures below ``paths``, if they are known already.
+    """
     limits = options.threshold or {}
     thresholds(limits)  # refuses early
     requested = run_summary.request(options.rule, drawn=options.analyse, issues=True)
-    job = read(paths, options, requested, options.align)
+    job = read(paths, options, requested, options.align, found=found)
     summaries, plan, groups = job.summaries, job.plan, job.groups
+    if len(summaries) > 1:
+        options.run.progress(0, 0, f"replaying {len(summaries)} ranks")
     verdict = judging.judge(summaries, plan, groups)
     path = NOT_FOLLOWED
     if options.analyse:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
+import orjson
+
 from traceconv.analysis.replay import what_if as replayed
 from traceconv.analysis.replay.job import Replay
-from traceconv.api.diagnose import Diagnosis, diagnose
+from traceconv.api.diagnose import Diagnosis, diagnose, diagnosed
 from traceconv.api.merge import merged
 from traceconv.api.open import Captures, found_below
 from traceconv.core.errors import EmptyResultError
@@ -18,8 +20,10 @@ from traceconv.core.version import __version__
 from traceconv.merging.run_report import Report
 from traceconv.options import values
 from traceconv.options.declaration import takes
-from traceconv.options.verbs import ExploreOptions, MergeRequest
+from traceconv.options.values import Progress, no_progress
+from traceconv.options.verbs import DiagnoseOptions, ExploreOptions, MergeRequest
 from traceconv.report import rank_map
+from traceconv.store.cache import Kept
 
 if TYPE_CHECKING:
     from traceconv.options.arguments import ExploreArguments
@@ -27,22 +31,41 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Exploration:
-    """A run that was read once, for many questions.
+    """A run that is read once, for many questions.
 
     Attributes:
-        path:      of its captures.
-        diagnosis: of all of it.
-        given:     keywords that find its captures.
+        path:     of its captures.
+        captures: of all its ranks, found once: of thousands that takes longer than a window.
+        given:    keywords that find and read it.
     """
 
     path: str
-    diagnosis: Diagnosis
+    captures: Captures
     given: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        return f"<Exploration of {self.path}: {self.diagnosis!r}>"
+        return f"<Exploration of {self.path}: {self.captures!r}>"
+
+    def read(self, progress: Progress) -> None:
+        """Read the ranks, unless this was done before.
+
+        Raises:
+            TraceconvError: see :func:`traceconv.diagnose`.
+        """
+        if "diagnosis" not in self.__dict__:
+            keywords = {**self.given, "analyse": True, "progress": progress}
+            options = DiagnoseOptions.of(keywords)
+            self.__dict__["diagnosis"] = diagnosed([self.path], options, self.captures)
+            self._answers.keep({0: orjson.dumps(self._document)})
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """The problems of the run; reads it if that was not done before."""
+        self.read(no_progress)
+        diagnosis: Diagnosis = self.__dict__["diagnosis"]
+        return diagnosis
 
     @property
     def replay(self) -> Replay | None:
@@ -52,14 +75,25 @@ class Exploration:
         return job_replay if job_replay is not None and job_replay.usable else None
 
     @cached_property
-    def captures(self) -> Captures:
-        """Those of the run, found once: of thousands of ranks that takes longer than a window."""
-        return found_below([self.path], ExploreOptions.of(self.given).input)
+    def _answers(self) -> Kept:
+        """What the cache has of these captures and options."""
+        options = ExploreOptions.of(self.given)
+        question = ["explore", SCHEMA_VERSION, options.align, options.run.allow_missing_ranks]
+        return Kept.of_run(question, self.captures.found, options.run.cache)
+
+    def kept(self) -> dict[str, Any] | None:
+        """The document that an earlier call on these files made, from the cache; None without."""
+        content = next((content for _, content in self._answers.found()), None)
+        return None if content is None else {**orjson.loads(content), "path": self.path}
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document: the verdict, the findings with their evidence, the map of ranks and
         steps, and the changes that can be tried. ``map`` says what is missing where the job cannot
         be replayed."""
+        return self.kept() or {**self._document}
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
         document = self.diagnosis.document
         assert document is not None
         overview, replay = document["overview"], self.replay
@@ -127,8 +161,22 @@ def explore(path: values.AnyPath, **keywords: Unpack[ExploreArguments]) -> Explo
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    ExploreOptions.of(keywords)
-    options: dict[str, Any] = {**keywords}
-    diagnosis = diagnose(os.fspath(path), **options, analyse=True)
-    options.pop("progress", None)
-    return Exploration(os.fspath(path), diagnosis, options)
+    given: dict[str, Any] = {**keywords}
+    progress = given.pop("progress", None) or no_progress
+    run = found_run(path, given)
+    run.read(progress)
+    return run
+
+
+def found_run(path: values.AnyPath, given: Mapping[str, Any]) -> Exploration:
+    """The run below ``path``, not read yet.
+
+    Args:
+        given: keywords of :func:`explore` but ``progress``.
+
+    Raises:
+        OptionError: an argument is not understood.
+        TraceconvError: nothing is found; see :mod:`traceconv.core.errors`.
+    """
+    options = ExploreOptions.of(given)
+    return Exploration(os.fspath(path), found_below([path], options.input), given)

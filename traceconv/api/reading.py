@@ -15,7 +15,7 @@ from traceconv.alignment.collective_matching import Matched, matched
 from traceconv.alignment.offsets import stamped
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.summarize import SummaryRequest
-from traceconv.api.open import found_below
+from traceconv.api.open import Captures, found_below
 from traceconv.core.errors import Issues, SelectionError
 from traceconv.core.model import Capture, Trace
 from traceconv.find.rank_selection import refuse_missing
@@ -32,10 +32,18 @@ Window = tuple[int | None, int | None]
 
 @contextmanager
 def opened(
-    paths: Sequence[Paths], source: Input, run: RunOptions, ranks: SelectedRanks
+    paths: Sequence[Paths],
+    source: Input,
+    run: RunOptions,
+    ranks: SelectedRanks,
+    found: Captures | None = None,
 ) -> Iterator[Ranks]:
-    """The captures of some ranks, with workers for as long as the context lasts."""
-    captures = found_below(paths, source).ranks(ranks, run.allow_missing_ranks)
+    """The captures of some ranks, with workers for as long as the context lasts.
+
+    Args:
+        found: the captures below ``paths``, if they are known already.
+    """
+    captures = (found or found_below(paths, source)).ranks(ranks, run.allow_missing_ranks)
     with analysed(captures.found, captures.issues, run) as ranks_below:
         yield ranks_below
 
@@ -65,8 +73,12 @@ def read(
     requested: SummaryRequest,
     align: str,
     max_error_ns: int | None = None,
+    found: Captures | None = None,
 ) -> Read:
     """The ranks of an analysis, summarized.
+
+    Args:
+        found: the captures below ``paths``, if they are known already.
 
     Raises:
         SelectionError: a graph or step is in none of the ranks, or no step lies in the window.
@@ -74,12 +86,14 @@ def read(
     """
     selection = options.view.selection
     work = Summarizing(requested, options.view)
-    with opened(paths, options.input, options.run, selection.ranks) as ranks:
+    with opened(paths, options.input, options.run, selection.ranks, found) as ranks:
         ranks, work = within(ranks, work, align, selection.time)
         captures, summaries = ranks.summaries(work)
     refuse_missing(selection.numbers, found_numbers(summaries))
     if selection.time is not None and not any(summary.span_ns for summary in summaries):
         raise SelectionError("`time` contains no whole step; pass a longer window")
+    if len(captures) > 1:
+        options.run.progress(0, 0, f"comparing {len(captures)} ranks")
     records = [summary.collectives for summary in summaries]
     groups = tuple(matched(records, stamped(captures)))
     plan = clocks.plan(captures, align, records, max_error_ns, groups, spans_of(summaries))

@@ -7,12 +7,12 @@ is merged on demand, and the viewer fetches it from this machine.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -26,6 +26,7 @@ from traceconv.scratch.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from traceconv import Exploration
+    from traceconv.options.values import Progress
 
 PAGE = Path(__file__).with_name("explorer")
 
@@ -64,6 +65,9 @@ class Explorer(loopback.Server):
         viewer: the address of the viewer that windows are opened in.
         traces: by address, the traces of windows; below a path of their own, for the viewer learns
             their addresses.
+        documents: of the runs that can be shown, by their path.
+        reading: how far reading the runs is: bytes, bytes in total, and what is done.
+        was_read: set once all runs are read.
     """
 
     def __init__(
@@ -78,11 +82,44 @@ class Explorer(loopback.Server):
         self._count = 0
         super().__init__(port, _Answer)
         self.trace_entry = f"/{loopback.secret()}/"
-        self.documents = {id(run): _json(run.as_dict()) for run in runs}
+        self.documents: dict[str, bytes] = {}
+        self.reading = (0, 0, "")
+        self.was_read = Event()
 
     @property
     def origin(self) -> str:
         return f"http://{loopback.HOST}:{self.server_address[1]}"
+
+    def read(self, progress: Progress) -> None:
+        """Read the runs, while the page is served. Of files that were explored before it shows at
+        once what is kept.
+
+        Raises:
+            TraceconvError: see :func:`traceconv.explore`.
+        """
+
+        def heard(done: int, total: int, label: str) -> None:
+            before = self.reading[0] if label == self.reading[2] else 0
+            self.reading = before + done, total, label
+            progress(done, total, label)
+
+        for run in self.runs:
+            if kept := run.kept():
+                self.documents[run.path] = _json(kept)
+        for run in self.runs:
+            run.read(heard)
+            self.documents.setdefault(run.path, _json(run.as_dict()))
+        self.was_read.set()
+
+    def about(self) -> dict[str, Any]:
+        """How many runs there are, whether all can be shown, and how far reading them is."""
+        done, total, label = self.reading
+        return {
+            "runs": len(self.runs),
+            "is_shown": all(run.path in self.documents for run in self.runs),
+            "is_read": self.was_read.is_set(),
+            "reading": {"done": done, "total": total, "what": label},
+        }
 
     def window(self, run: Exploration, ranks: str, steps: str) -> dict[str, Any]:
         """Make the trace of some steps of some ranks; where the viewer shows it.
@@ -102,6 +139,17 @@ class Explorer(loopback.Server):
         view = opening.view_of(report, by_rank=True)
         link = opening.link(self.viewer, f"{self.origin}{address}", view)
         return {"link": link, "bytes": path.stat().st_size}
+
+    @contextmanager
+    def serving(self) -> Iterator[Thread]:
+        """Answer requests in a thread for as long as the context lasts."""
+        thread = Thread(target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+        thread.start()
+        try:
+            yield thread
+        finally:
+            self.shutdown()
+            thread.join()
 
     def server_close(self) -> None:
         super().server_close()
@@ -163,8 +211,10 @@ class _Answer(loopback.Request):
             return self._say(HTTPStatus.NOT_FOUND)
         first_values = {key: values[0] for key, values in query.items()}
         fields = {"ranks": "all", "steps": "all", **first_values, "change": query.get("change", [])}
+        if kind not in _AT_ONCE or (kind == "window" and run.given.get("mem_limit")):
+            self.server.was_read.wait()  # memory is limited once in a process
         try:
-            with self.server.busy:  # readers and writers of one process, one after the other
+            with nullcontext() if kind in ("about", "run") else self.server.busy:
                 answer = make(self.server, run, fields)
         except TraceconvError as e:
             message = _json({"error": say.with_flags(str(e))})
@@ -192,9 +242,12 @@ def _json(document: Mapping[str, Any]) -> bytes:
     return orjson.dumps(say.flagged(document))
 
 
+_AT_ONCE = ("about", "run", "window")
+"""Documents that do not wait until the runs are read."""
+
 _DOCUMENTS: Mapping[str, Callable[[Explorer, Exploration, Mapping[str, Any]], Any]] = {
-    "about": lambda server, run, asked: {"runs": len(server.runs)},
-    "run": lambda server, run, asked: server.documents[id(run)],
+    "about": lambda server, run, asked: server.about(),
+    "run": lambda server, run, asked: server.documents.get(run.path, b"null"),
     "diagnosis": lambda server, run, asked: run.diagnosis.as_dict(),
     "what-if": lambda server, run, asked: run.what_if(asked["change"]),
     "window": lambda server, run, asked: server.window(run, asked["ranks"], asked["steps"]),
@@ -238,14 +291,18 @@ def explore(
     traceconv explore ./prof
     traceconv explore ./monday ./tuesday --no-browser
     """
-    from traceconv import diff, explore
+    from traceconv import diff
+    from traceconv.api.explore import found_run
 
     if len(paths) > 2:
         raise OptionError("at most two runs can be explored side by side", "paths")
     chosen = options.given(arguments)
-    with say.bar(quiet=quiet) as progress:
-        runs = [explore(path, **chosen, progress=progress) for path in paths or (".",)]
+    runs = [found_run(path, chosen) for path in paths or (".",)]
     if as_json:
+        with say.bar(quiet=quiet) as progress:
+            for run in runs:
+                if run.kept() is None:
+                    run.read(progress)
         for run in runs:
             say.document(run.as_dict())
         return
@@ -262,12 +319,15 @@ def explore(
             f"port {opening.PORT} of this machine cannot be used ({e.strerror}), and the viewer "
             "accepts no other port; end the other `traceconv open` or `traceconv explore` first"
         ) from e
-    with server:
+    with server, server.serving() as thread:
         if no_browser or not opening.browse(server.entry_address):
             say.data(server.entry_address)
             sys.stdout.flush()
             opening.advise(server.server_port, quiet, stays=True)
+        with say.bar(quiet=quiet) as progress:
+            server.read(progress)
         for run in runs:
             say.show_issues(run.diagnosis.issues, quiet, verbose)
         with suppress(KeyboardInterrupt):
-            server.serve_forever(poll_interval=0.2)
+            while thread.is_alive():
+                thread.join(0.2)  # Ctrl-C is heard between

@@ -107,6 +107,18 @@ class Kept:
                 answers._keys = {0: _digest(identities)}
         return answers
 
+    @classmethod
+    def of_run(cls, question: object, captures: Sequence[Capture], enabled: bool) -> Kept:
+        """The answer kept for all of these captures, as the summary of rank 0.
+
+        Args:
+            question: everything besides the captures that it depends on.
+        """
+        answers = cls(captures, question, enabled)
+        keys = sorted(answers._keys.items())
+        answers._keys = {0: _digest(keys)} if len(keys) == len(captures) else {}
+        return answers
+
     @property
     def active(self) -> bool:
         """Whether summaries are kept."""

@@ -13,23 +13,54 @@ async function fetched(address) {
 
 const query = (pairs) => new URLSearchParams(pairs).toString();
 
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+async function polled() {
+  try {
+    return await fetched("about/0");
+  } catch {
+    throw new Error("traceconv explore has ended; its terminal says why. Start it again for a new link.");
+  }
+}
+
 function App() {
   const [runs, setRuns] = useState(null);
+  const [about, setAbout] = useState(null);
   const [problem, setProblem] = useState("");
   useEffect(() => {
     (async () => {
-      const { runs: count } = await fetched("about/0");
-      const found = await Promise.all([...Array(count).keys()].map((i) => fetched(`run/${i}`)));
-      setRuns(found);
-      document.title = `traceconv: ${found.map((one) => one.path).join(" and ")}`;
+      for (let shown = false, read = false; !read; ) {
+        const now = await polled();
+        setAbout(now);
+        if (now.is_shown && !shown) {
+          const found = await Promise.all([...Array(now.runs).keys()].map((i) => fetched(`run/${i}`)));
+          setRuns(found);
+          document.title = `traceconv: ${found.map((one) => one.path).join(" and ")}`;
+          shown = true;
+        }
+        read = now.is_read;
+        if (!read) await pause(500);
+      }
     })().catch((error) => setProblem(String(error.message)));
   }, []);
-  if (problem) return html`<p class="problem" role="alert">${problem}</p>`;
-  if (!runs) return html`<p class="loading">Loading …</p>`;
-  return html`<${Page} runs=${runs} />`;
+  const progress = about && !about.is_read && about.reading;
+  return html`
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    ${!problem && !runs && html`<${Reading} progress=${progress} />`}
+    ${runs && html`<${Page} runs=${runs} progress=${progress} />`}`;
 }
 
-function Page({ runs }) {
+/** How far reading the run is. */
+function Reading({ progress, shown }) {
+  if (!progress || !progress.what) return html`<p class="loading" role="status">Loading …</p>`;
+  const { done, total, what } = progress;
+  const share = total && done < total ? ` ${Math.floor((100 * done) / total)} %` : " …";
+  return html`<div class="loading"><p role="status">${`${what}${share}`}</p>
+    <progress max=${total || 1} value=${total ? Math.min(done, total) : undefined} aria-label=${what} />
+    <p class="note">${shown ? "What if and reports are answered" : "The run is shown"} once its ranks are read${shown ? "." : "; the next time at once."}</p></div>`;
+}
+
+function Page({ runs, progress }) {
   const [measure, setMeasure] = useState("excess_ns");
   const [by, setBy] = useState("loss");
   const [report, setReport] = useState(null);
@@ -62,7 +93,7 @@ function Page({ runs }) {
       <${Scale} map=${mapped[0].map} measure=${measure} limit=${limit} />
     </div>`}
     <div class=${runs.length > 1 ? "runs two" : "runs"}>
-      ${runs.map((run, number) => html`<${Run} ...${{ run, number, measure, by, limit, show: setReport }} />`)}
+      ${runs.map((run, number) => html`<${Run} ...${{ run, number, measure, by, limit, progress, show: setReport }} />`)}
     </div>
     ${report && html`<${Report} ...${report} close=${() => setReport(null)} />`}`;
 }
@@ -85,7 +116,7 @@ function Compared({ show }) {
   </section>`;
 }
 
-function Run({ run, number, measure, by, limit, show }) {
+function Run({ run, number, measure, by, limit, progress, show }) {
   const map = run.map.ranks ? run.map : null;
   const [chosen, choose] = useState(null);
   const [opened, setOpened] = useState(null);
@@ -122,7 +153,7 @@ function Run({ run, number, measure, by, limit, show }) {
         <p><button type="button" onClick=${() => show({ address: `report/${number}`, title: "Report" })}>Report of the whole run</button></p>
       </section>
       <div class="side">
-        <${WhatIf} ...${{ run, number, chosen }} />
+        <${WhatIf} ...${{ run, number, chosen, progress }} />
         <${Findings} ...${{ run, open, map }} />
       </div>
     </div>
@@ -160,7 +191,7 @@ function Findings({ run, open, map }) {
   </section>`;
 }
 
-function WhatIf({ run, number, chosen }) {
+function WhatIf({ run, number, chosen, progress }) {
   const [factors, setFactors] = useState({});
   const [answer, setAnswer] = useState(null);
   const asked = useRef(0);
@@ -189,7 +220,8 @@ function WhatIf({ run, number, chosen }) {
   return html`<section class="card"><h2>What if</h2>
     <div class="answer" role="status">
       ${!changes.length && html`<p>A step takes <strong>${time(run.step_ns)}</strong>; replay error ${(100 * run.replay_error).toFixed(1)} %.</p>`}
-      ${changes.length > 0 && !answer && html`<p>Replaying …</p>`}
+      ${changes.length > 0 && !answer && html`<p>${progress ? "Waiting for the ranks …" : "Replaying …"}</p>`}
+      ${progress && html`<${Reading} progress=${progress} shown />`}
       ${answer && answer.error && html`<p class="problem">${answer.error}</p>`}
       ${answer && !answer.error && html`<p>A step takes <strong>${time(answer.step_if_ns)}</strong> instead of ${`${time(answer.step_ns)} `}
         (<strong>${`${(-100 * answer.gain_share).toFixed(1).replace("-", "−")}\u00a0%`}</strong>)</p>
