@@ -56,7 +56,7 @@ def run(command: Sequence[str], env: dict[str, str] | None = None) -> Taken:
         command, env={**os.environ, **(env or {})}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    peak = _Peak(process.pid)
+    peak = Peak(process.pid)
     err: list[str] = []
     reader = threading.Thread(target=lambda: err.append(process.stderr.read()))  # type: ignore[union-attr]
     reader.start()
@@ -74,7 +74,7 @@ def run(command: Sequence[str], env: dict[str, str] | None = None) -> Taken:
     return Taken(cpu, wall, usage.ru_maxrss * 1024, anonymous, out, err[0])
 
 
-class _Peak:
+class Peak:
     """Samples the anonymous memory of a process and its children until it is stopped."""
 
     def __init__(self, pid: int) -> None:

@@ -27,11 +27,18 @@ KERNELS = (
     ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", 410_000),
     ("void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl>", 60_000),
 )
-GROUPS = {
-    "0": ("default_pg", [list(range(RANKS))]),
-    "1": ("TENSOR_MODEL_PARALLEL_GROUP", [[r, r + 1] for r in range(0, RANKS, TP)]),
-    "2": ("DATA_PARALLEL_GROUP", [list(range(r, RANKS, TP)) for r in range(TP)]),
-}
+
+
+def groups(ranks: int) -> dict[str, tuple[str, list[list[int]]]]:
+    """The process groups of so many ranks by their number: what each is for, and its members."""
+    return {
+        "0": ("default_pg", [list(range(ranks))]),
+        "1": ("TENSOR_MODEL_PARALLEL_GROUP", [[r, r + 1] for r in range(0, ranks, TP)]),
+        "2": ("DATA_PARALLEL_GROUP", [list(range(r, ranks, TP)) for r in range(TP)]),
+    }
+
+
+GROUPS = groups(RANKS)
 
 
 @dataclass

@@ -235,9 +235,8 @@ def test_wrong_questions_are_explained(asked, path, told):
 
 @pytest.fixture
 def kept(monkeypatch, tmp_path):
-    """A cache of this test; small and new files are kept, too."""
+    """A cache of this test; of new files, too."""
     monkeypatch.setenv("TRACECONV_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("traceconv.store.cache.SMALL_BYTES", 0)
     monkeypatch.setattr("traceconv.store.cache.SETTLED_NS", 0)
 
 

@@ -74,13 +74,21 @@ class Kept:
     Args:
         work: makes the summary of a rank.
         enabled: False neither finds nor keeps anything.
+        least: bytes of input that are worth it; None for :data:`SMALL_BYTES`.
     """
 
-    def __init__(self, captures: Sequence[Capture], work: object, enabled: bool) -> None:
+    def __init__(
+        self,
+        captures: Sequence[Capture],
+        work: object,
+        enabled: bool,
+        least: int | None = None,
+    ) -> None:
         self._folder: Path | None = None
         self._keys: dict[int, str] = {}
         sizes = sum(capture.source.size(name) for capture in captures for name in capture.files)
-        cache_folder = folder() if enabled and sizes >= SMALL_BYTES and not announced() else None
+        enough = sizes >= (SMALL_BYTES if least is None else least)
+        cache_folder = folder() if enabled and enough and not announced() else None
         if cache_folder is None:
             return
         try:
@@ -114,7 +122,7 @@ class Kept:
         Args:
             question: everything besides the captures that it depends on.
         """
-        answers = cls(captures, question, enabled)
+        answers = cls(captures, question, enabled, least=0)
         keys = sorted(answers._keys.items())
         answers._keys = {0: _digest(keys)} if len(keys) == len(captures) else {}
         return answers
