@@ -1,13 +1,16 @@
 """Tables, each formula on a trace small enough to reckon by hand. Times of the traces are ns."""
 
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paths import ROOT
 
+import traceconv
 from traceconv.analysis.rank_summary import decode, encode
 from traceconv.analysis.summarize import SummaryRequest, summarize
 from traceconv.analysis.tables.catalog import BY, FILES, TABLES, chosen, tables
@@ -675,3 +678,14 @@ def test_parts_of_steps_whose_number_starts_over(build):
     rows = _table("step", build)
     headings = ("Window", "FP_BP Time(ns)", "Iteration Refresh(ns)", "Data Aug Bound(ns)")
     assert _only(rows, *headings) == [(1, 10, 20, 10), (2, 20, 40, 903)]
+
+
+def test_folders_above_a_capture_may_be_called_anything(tmp_path):
+    """The rules of steps are those of the profiler that wrote the capture, not of its path."""
+    job = ROOT / "golden" / "trace_view" / "level0" / "input"
+    tables = []
+    for name in ("job", "mindspore"):
+        shutil.copytree(job, tmp_path / name)
+        table = traceconv.stats(tmp_path / name, by="step_trace_time")["step_trace_time"]
+        tables.append(table["Stage(ns)"].tolist())
+    assert tables[0] == tables[1] != []

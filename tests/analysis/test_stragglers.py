@@ -15,6 +15,7 @@ from job_simulator import Job as TrainingJob
 from job_simulator import capture as seen
 from job_simulator import run as simulate
 from job_simulator.observed import summaries as known_of
+from kineto_files import NCCL, row, write
 from synthetic_job import Job, capture, link_side_table, run, trace, traces
 
 import traceconv
@@ -467,3 +468,26 @@ def test_operations_that_were_lost_make_no_rank_slow(seed):
     """The time of what is missing is nobody's own."""
     job = TrainingJob(dp=4, jitter=3e3, steps=20, seed=seed, lost={2: 0.15})
     assert of_job(job).culprits == ()
+
+
+def test_means_are_of_the_steps_that_a_rank_recorded(tmp_path):
+    """Rank 1 lacks a window: what it did there is unknown, not 0."""
+    for rank, windows in ((0, (0, 1)), (1, (0,))):
+        for window in windows:
+            events = []
+            for step in (2 * window, 2 * window + 1):
+                begin, computing = 1e6 * window + 10_000 * step, 4000 + 1000 * rank
+                args = {"Process Group Name": "0", "Group size": 2, "Collective name": "allreduce"}
+                args |= {"Process Group Ranks": "[0, 1]", "dtype": "Float", "In msg nelems": 9}
+                events += [
+                    row("user_annotation", f"ProfilerStep#{step}", 9, 9, begin, 10_000),
+                    row("kernel", "gemm", 0, 7, begin, computing),
+                    row("kernel", NCCL, 0, 8, begin + computing, 9000 - computing)
+                    | {"args": {**args, "Seq": step}},
+                ]
+            record = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": 2}}
+            record["baseTimeNanoseconds"] = 10**18
+            write(tmp_path / f"rank{rank}.{10**18 + window}.pt.trace.json", events, record)
+    heading, *rows = traceconv.stragglers(tmp_path).verdict.rank_lines()
+    assert heading.split()[3:6] == ["longer", "own", "computing"]
+    assert {cells[1]: cells[4] for cells in map(str.split, rows)} == {"0": "4", "1": "5"}

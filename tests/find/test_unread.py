@@ -163,6 +163,21 @@ def test_a_database_is_told_by_its_tables(tmp_path, refusal):
     assert refused.splitlines()[0].startswith("nvprof: a damaged SQLite database (")
 
 
+def test_a_database_that_was_cut_off_is_an_issue_beside_others(tmp_path):
+    """Its tables are there, their rows are not: whatever profiler wrote it."""
+    with closing(sqlite3.connect(tmp_path / "report.sqlite")) as database:
+        database.execute("CREATE TABLE StringIds (id, value)")
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end)")
+        rows = ((n, n + 1) for n in range(2000))
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?)", rows)
+        database.commit()
+    content = (tmp_path / "report.sqlite").read_bytes()
+    (tmp_path / "report.sqlite").write_bytes(content[: 3 * 4096])
+    (tmp_path / "a.jsonl").write_text('{"name": "a", "ts": 1, "dur": 1}\n')
+    [issue] = [one for one in traceconv.open(tmp_path).issues if one.code == "unread-file"]
+    assert issue.places[0].startswith("a damaged SQLite database (end of file; tables: CUPTI_")
+
+
 def test_an_archive_with_a_password(tmp_path):
     """It is refused for that; if only some members are closed, the others are read."""
     trace = next(TWO.iterdir())

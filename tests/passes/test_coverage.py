@@ -263,3 +263,13 @@ def test_nothing_is_measured_where_nothing_is_known(build):
     assert (trace.coverage.recorded, trace.coverage.text) == (0, "")
     assert len(measured(trace.steps)) == 0
     assert np.isnan(utilisation([0, UNKNOWN, 5], [0, UNKNOWN, UNKNOWN])).all()
+
+
+def test_a_wait_takes_no_work_from_the_next_step(build):
+    """It begins in one step, and ends with what it waited for in another."""
+    build.hints.vendor = "ascend"
+    _marks(build, (3, 0, 100), (4, 100, 200))
+    _kernels(build, (10, 30), (110, 140))
+    waiting = build.track(Layer.DEVICE, "Stream 9")
+    build.slice(waiting, 10, 180, "EVENT_WAIT", op=OpClass.WAIT)
+    assert _passed(build.finish()).steps.computing_ns.tolist() == [20, 30]

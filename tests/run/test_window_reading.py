@@ -335,9 +335,10 @@ def test_windows_of_two_processes_hours_apart_are_of_two_jobs(tmp_path, pids, ho
 def test_analyses_read_every_window(tmp_path):
     """Steps of both, and no time between them."""
     capture(tmp_path / "a.json", [*slices(0), mark(1, 0)])
-    capture(tmp_path / "b.json", [*slices(9 * SECOND), mark(7, 9 * SECOND)])
+    capture(tmp_path / "b.json", [*slices(9 * SECOND), mark(1, 9 * SECOND)])
     (trace,) = traceconv.open(str(tmp_path)).traces("detail")
-    assert trace.steps.step.tolist() == [1, 7]
+    assert trace.steps.step.tolist() == [1, 1]
+    assert traceconv.inspect(tmp_path, counts=True).counts[0]["steps"] == [1, 1]
     assert int(np.max(trace.steps.dur_ns)) == 100_000
 
 

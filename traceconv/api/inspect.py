@@ -10,9 +10,11 @@ from itertools import pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
+
 from traceconv.core.errors import Issues, RankError, TraceconvError
 from traceconv.core.job_shape import JobShape
-from traceconv.core.model import Capture
+from traceconv.core.model import Capture, Trace
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import SideTable
 from traceconv.core.version import REPORT
@@ -442,6 +444,14 @@ def _count(inspection: Inspection, run: RunOptions) -> None:
     inspection.predicted = together(predictions)
 
 
+def _step_numbers(trace: Trace) -> list[int]:
+    """The numbers of the steps, of one collection window after the other."""
+    marked = trace.events.step >= 0
+    window = np.searchsorted(trace.windows[:, 0], trace.events.start_ns[marked], "right")
+    steps = np.unique(np.stack((window, trace.events.step[marked])), axis=1)
+    return [int(step) for step in steps[1]]
+
+
 def _counts(capture: Capture, advance: Advance) -> tuple[dict[str, Any], Issues, Prediction]:
     """The rows of a rank, its issues, and its predicted size."""
     from traceconv.merging.size_prediction import Prediction
@@ -456,7 +466,7 @@ def _counts(capture: Capture, advance: Advance) -> tuple[dict[str, Any], Issues,
             for layer in sorted({track.layer for track in trace.tracks})
         },
         "graphs": sorted(set(trace.events.graph.tolist()) - {-1}),
-        "steps": sorted(set(trace.events.step.tolist()) - {-1}),
+        "steps": _step_numbers(trace),
         "predicted_bytes": dict(prediction.alone["perfetto"]),
         "predicted": prediction.alone,
         "tables": {name: _rows(table, issues) for name, table in trace.side_tables.items()},

@@ -141,6 +141,8 @@ def left_aside(unknown: Sequence[tuple[Source, str]], issues: Issues) -> None:
     noted = {(issue.code, issue.file) for issue in issues}
     for source, name in unknown:
         kind = recognised(source, name)
+        if kind is _DATABASE:
+            kind = _tables(source, name)
         if kind is not None and kind.code and (kind.code, source.title(name)) not in noted:
             issues.add(kind.code, source.title(name), kind.what)
 
@@ -219,10 +221,9 @@ def _tables(source: Source, name: str) -> Unread:
 
     try:
         with opened(source, name, salvage=True) as database:
-            tables = sorted(database.tables)
+            tables, damage = sorted(database.tables), database.damaged_places()
     except TraceconvError as e:
-        why = str(e).removeprefix(f"{source.title(name)}: ")
-        return Unread(f"a damaged SQLite database ({why})", "copy it again, with its -wal file")
+        tables, damage = [], [str(e).removeprefix(f"{source.title(name)}: ")]
     if "CUPTI_ACTIVITY_KIND_KERNEL" in tables and "StringTable" in tables:
         file = PurePosixPath(name).name
         return Unread(
@@ -231,4 +232,9 @@ def _tables(source: Source, name: str) -> Unread:
             'name gpu.csv with `mapping="nvprof-gpu"`',
         )
     names = ", ".join(tables[:_TABLES]) + (" ..." if len(tables) > _TABLES else "")
+    if damage:
+        what = f"a damaged SQLite database ({damage[0]}" + (
+            f"; tables: {names})" * bool(names) or ")"
+        )
+        return Unread(what, "copy it again, with its -wal file", _PROFILE)
     return replace(_DATABASE, what=f"{_DATABASE.what} (tables: {names or 'none'})")

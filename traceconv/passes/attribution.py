@@ -199,10 +199,11 @@ _NEVER = np.iinfo(np.int64).max
 
 def _reach(trace: Trace, steps: StepTable, step_of: I32) -> tuple[I64, I64]:
     """First start and last end of the device rows of each step; :data:`_NEVER` and its negative
-    without rows."""
+    without rows. A wait may end with work of a later step."""
     rows = np.flatnonzero(step_of >= 0)
     low, high = np.full(len(steps), _NEVER), np.full(len(steps), -_NEVER)
     np.minimum.at(low, step_of[rows], trace.events.start_ns[rows])
+    rows = rows[trace.events.op[rows] != OpClass.WAIT]
     np.maximum.at(high, step_of[rows], trace.events.ends(rows))
     return low, high
 

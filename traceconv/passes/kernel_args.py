@@ -118,12 +118,16 @@ def _with_table(
         return trace, np.empty(0, np.int64)
     timed = np.flatnonzero(columns["Start Time(ns)"] != ABSENT)
     events = trace.events.take(slices)
-    slice_of = matched(
-        [trace.strings[i] for i in events.name.tolist()],
-        events.start_ns,
-        [str(name) for name in columns["Name"][timed].tolist()],
-        columns["Start Time(ns)"][timed],
-    )
+    names: list[str] = [trace.strings[i] for i in events.name.tolist()]
+    row_names = [str(name) for name in columns["Name"][timed].tolist()]
+    devices = [trace.tracks[i].device for i in events.track.tolist()]
+    if "Device_id" in columns and len(set(devices)) > 1:  # may run the same at one time
+        names = [f"{device} {name}" for device, name in zip(devices, names, strict=True)]
+        row_devices = columns["Device_id"][timed].tolist()
+        row_names = [
+            f"{device} {name}" for device, name in zip(row_devices, row_names, strict=True)
+        ]
+    slice_of = matched(names, events.start_ns, row_names, columns["Start Time(ns)"][timed])
     rows, matched_slices = timed[slice_of >= 0], slices[slice_of[slice_of >= 0]]
     shown = {headings[name]: column for name, column in columns.items() if name not in _IN_SLICE}
     members: list[bytes] = []
@@ -134,9 +138,9 @@ def _with_table(
             # only cores of compute tasks that their slices do not name
             batch, cores = matched_slices[begin : begin + _BATCH], values[_CORE]
             raws = map(trace.args.raw, trace.events.args[batch].tolist())
-            names = {core: json.dumps(core).encode() for core in set(cores.tolist())}
+            texts = {core: json.dumps(core).encode() for core in set(cores.tolist())}
             differs = [
-                names[core] not in raw for core, raw in zip(cores.tolist(), raws, strict=True)
+                texts[core] not in raw for core, raw in zip(cores.tolist(), raws, strict=True)
             ]
             compute = trace.events.op[batch] == OpClass.COMPUTE
             values[_CORE] = np.where(compute & np.array(differs, bool), cores, "")

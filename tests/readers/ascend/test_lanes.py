@@ -257,3 +257,10 @@ def test_host_timeline_lanes_are_threads_of_processes():
         "Process 500",
         "Thread 77",
     )
+
+
+def test_a_dpu_is_told_by_its_label():
+    """Its process is called as that of the host (``dpu_assembler.cpp`` of Ascend/msprof)."""
+    placed = place("CANN", "Stream 5", labels="DPU 1")
+    assert shown(placed) == (Layer.DEVICE, "DPU", "DPU 1", "Stream 5")
+    assert shown(place("CANN", "Thread 5", labels="CPU"))[0] is Layer.RUNTIME

@@ -807,3 +807,20 @@ def test_a_database_of_cluster_tools_has_the_steps_and_links_of_all_ranks(tmp_pa
     found = traceconv.diagnose(str(tmp_path)).findings.findings
     [slow] = [one for one in found if one.rule.id == "slow-link"]
     assert "0 to 1" in str(slow)
+
+
+def test_rows_of_two_devices_meet_their_own_slices(tmp_path):
+    """Devices of one process may run one operator at one time."""
+    titles = "Device_id,Task ID,Stream ID,Op Name,OP Type,Task Type,Task Start Time(us),"
+    titles += "Task Duration(us),Block Num\n"
+    rows = [f"{n},1,2,MatMul,Mm,AI_CORE,1750000000.000,{10 + n}.0,{24 + n}\n" for n in (0, 1)]
+    output = tmp_path / "PROF_000001_20250615120000123_AAAAAAAAAAAAAAAA/mindstudio_profiler_output"
+    output.mkdir(parents=True)
+    (output / "op_summary_20250615120100.csv").write_text(titles + "".join(rows))
+    found = traceconv.open(tmp_path)
+    assert found.found[0].device == -1
+    (trace,) = found.traces("detail")
+    assert trace.issues.count("row-unmatched") == 0
+    kernels = trace.events.take(trace.events.op == OpClass.COMPUTE)
+    blocks = [trace.args[i]["Block Num"] for i in kernels.args.tolist()]
+    assert dict(zip(kernels.dur_ns.tolist(), blocks, strict=True)) == {10_000: 24, 11_000: 25}

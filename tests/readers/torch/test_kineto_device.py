@@ -297,3 +297,11 @@ def test_nothing_of_the_user_or_the_job_is_copied(tmp_path):
     capture = trace.capture
     texts += [capture.host, repr(capture.clock), repr(capture.detail), *map(str, told(trace))]
     assert [text for text in texts if secret in text] == []
+
+
+def test_a_thread_that_waits_is_no_device(tmp_path):
+    """XPU's plugin writes waits of the host on device -1, with the thread in place of a stream."""
+    waits = [row("xpu_sync", "zeEventHostSynchronize", -1, 900, 60, 3)]
+    trace = read(write(tmp_path / "a.json", [OPERATOR, CALL, KERNEL, *waits]))
+    lane = (Layer.RUNTIME, "GPU Synchronization", "", "Thread 900")
+    assert (*lane, "zeEventHostSynchronize", OpClass.WAIT) in placed(trace, Layer.RUNTIME)

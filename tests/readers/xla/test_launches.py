@@ -210,9 +210,12 @@ def test_nothing_is_said_of_steps_whose_work_is_not_known(tmp_path):
     assert (trace.steps.covered == Covered.NOT).all()
 
 
-def test_the_json_of_the_viewer_has_arrows_from_calls(tmp_path):
-    """It tells no links; calls have the numbers of programs, or agree with them in order."""
-    rows = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/host:CPU"}}]
+@pytest.mark.parametrize("keys", [("ph", "pid", "name", "args"), ("args", "name", "ph", "pid")])
+def test_the_json_of_the_viewer_has_arrows_from_calls(tmp_path, keys):
+    """It tells no links; calls have the numbers of programs, or agree with them in order. Writers
+    order keys differently."""
+    process = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/host:CPU"}}
+    rows = [{key: process[key] for key in keys}]
     for tid, name in ((1, "python"), (2, "pool")):
         args = {"name": name}
         rows.append({"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": args})

@@ -481,7 +481,10 @@ class Verdict(msgspec.Struct, frozen=True):
         if len(longer) < 2 or not self.replay:
             return []
         graph, own = self.replay.graph, self.replay.own
-        parts = dict(zip(graph.ranks, np.nan_to_num(own.parts).mean(axis=0).tolist(), strict=True))
+        recorded = ~np.isnan(own.table)
+        sums = np.where(recorded[..., None], np.nan_to_num(own.parts), 0).sum(axis=0)
+        means = sums / np.maximum(recorded.sum(axis=0), 1)[:, None]
+        parts = dict(zip(graph.ranks, means.tolist(), strict=True))
         alone = dict(zip(graph.ranks, np.nanmean(own.table, axis=0).tolist(), strict=True))
         gains = {finding.rank: finding.gain_ns for finding in self.culprits}
         order = sorted(longer, key=lambda rank: (-gains.get(rank, 0), -longer[rank], rank))

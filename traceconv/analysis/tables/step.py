@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
@@ -512,9 +513,7 @@ def _vendor_facts(trace: Trace) -> Columns:
 def _of_device(trace: Trace, alone: bool, number: int, only: Device | None) -> Columns:
     """The rows of the device with a number: without ``only``, of the whole rank."""
     steps = trace.steps
-    paths = (trace.capture.label, *trace.capture.files, *trace.capture.known)
-    is_mindspore = any("_ascend_ms" in path or "mindspore" in path for path in paths)
-    computed = step_trace_time(trace, "mindspore" if is_mindspore else "torch", only)
+    computed = step_trace_time(trace, "mindspore" if _is_mindspore(trace) else "torch", only)
     columns = {name: column.copy() for name, column in computed.items()}
     for name in _VENDOR.values():
         columns[name][steps.covered != Covered.TIMELINE] = ABSENT
@@ -566,6 +565,18 @@ def _compare(trace: Trace, columns: Columns, device: int) -> None:
 def _table_steps(trace: Trace) -> Columns:
     """The profiler's table, if nothing else is known of the work of the steps."""
     return stated_steps(trace) if only_stated(trace) else NOTHING
+
+
+def _is_mindspore(trace: Trace) -> bool:
+    """By the names of the folder and the files that the profiler wrote; folders above may be called
+    anything."""
+    capture = trace.capture
+    paths = [PurePosixPath(path) for path in (capture.label, *capture.files, *capture.known)]
+    return "mindspore" in capture.reader or any(
+        part.endswith("_ascend_ms") or (path.suffix and part == path.name and "mindspore" in part)
+        for path in paths
+        for part in path.parts
+    )
 
 
 def _vendor(ranked: Ranked) -> Columns:

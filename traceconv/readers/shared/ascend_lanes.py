@@ -114,6 +114,8 @@ _THREAD = lazy_regex(r"Thread (\d{1,18})(?: \((.+)\))?")
 _NUMBER = lazy_regex(r"-?\d{1,18}")
 _PLANE = lazy_regex(r"Plane ?\d+")
 _DEVICE = lazy_regex(r"NPU ?(\d{1,18})")
+_OTHER_LABEL = lazy_regex(r"(DPU) \d{1,9}")
+"""Label of a process that is called as the host's is, "CANN" (``dpu_assembler.cpp``)."""
 
 _ALIASES = {"PCle": "PCIe"}
 _COMMUNICATION = ("HCCL", "Communication")
@@ -158,6 +160,9 @@ class Classifier(msgspec.Struct, frozen=True):
                     Layer.COUNTER, "", name, "Counters", kind=kind, device=device, device_kind="NPU"
                 )
             )
+        if match := _OTHER_LABEL.fullmatch(lane.labels):
+            unit = Track(Layer.DEVICE, thread_title(lane), lane.labels, match[1])
+            return Placed(unit, graph=self.graph)
         return _PLACES.get(process, _by_label)(self, lane, process, device)
 
 

@@ -1,7 +1,8 @@
 """XLA's profiler: the JSON of its trace viewer, read where the profile itself is absent.
 
 Written by: ``jax.profiler`` with the profile (``<host>.trace.json.gz``) and on request
-            (``perfetto_trace.json.gz``); TensorBoard's plugin; seen: JAX 0.10 on CPUs.
+            (``perfetto_trace.json.gz``); TensorBoard's plugin and xprof, which order keys in other
+            ways (``trace_events_to_json.h``); seen: JAX 0.10 on CPUs.
 Files:      ``*.trace.json.gz``, or any name; recognised by the processes it names. An
             ``.xplane.pb`` in the folder is read instead: it has links, programs and all events.
 Units and clock: us with six digits, rounded to ns, since the begin of the recording, which is not
@@ -28,9 +29,7 @@ from traceconv.readers.shared.lines import capture_of_file
 
 _NAMES = (".json", ".json.gz", ".trace")
 _EVENTS = lazy_regex(rb'"traceEvents"\s*:\s*\[')
-_PROCESS = lazy_regex(
-    rb'"process_name"\s*,\s*"args"\s*:\s*\{\s*"name"\s*:\s*"(?:/host:CPU|/device:(?:TPU|GPU):\d+)"'
-)
+_PROCESS = lazy_regex(rb'"name"\s*:\s*"(?:/host:CPU|/device:(?:TPU|GPU):\d+)"')
 
 
 class ViewerJsonReader:
@@ -50,7 +49,7 @@ class ViewerJsonReader:
                 continue
             head = source.head(name)
             folder = name.rpartition("/")[0]
-            if not (_EVENTS.search(head) and _PROCESS.search(head)):
+            if not (b'"process_name"' in head and _EVENTS.search(head) and _PROCESS.search(head)):
                 continue
             if "perfetto_trace.json" in name and folder in folders:
                 issues.add("repeated-content", source.title(name))

@@ -155,15 +155,17 @@ def _with_events(capture: Capture) -> Capture:
 
 
 def _device_of(capture: Capture) -> int:
-    """The device that the first row of a table names; -1 if none does."""
+    """The one device that the first rows of a table name; -1 if they name none, or several."""
     for table in (_KERNELS, "step_trace_time"):
         for name in capture.tables.get(table, ())[:1]:
-            lines = capture.source.head(name).decode("utf-8-sig", "replace").splitlines()[:2]
-            cells = [[cell.strip() for cell in line.split(",")] for line in lines]
-            # it precedes every quoted cell
-            row = dict(zip(cells[0], cells[1], strict=False)) if len(cells) > 1 else {}
-            if re.fullmatch(r"\d{1,9}", row.get("Device_id", "")):
-                return int(row["Device_id"])
+            lines = capture.source.head(name).decode("utf-8-sig", "replace").splitlines()
+            titles, *rows = [[cell.strip() for cell in line.split(",")] for line in lines] or [[]]
+            if "Device_id" in titles:  # it precedes every quoted cell
+                column = titles.index("Device_id")
+                cells = {row[column] for row in rows if len(row) > column}
+                devices = [cell for cell in cells if re.fullmatch(r"\d{1,9}", cell)]
+                if devices:
+                    return int(devices[0]) if len(devices) == 1 else -1
     return -1
 
 

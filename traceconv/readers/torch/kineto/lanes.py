@@ -213,6 +213,11 @@ class Classifier:
             return Placed(self._thread(lane, Layer.HOST), OpClass.HOST, by_name=classify_name)
         if sort is Sort.CALL:
             return Placed(self._thread(lane, Layer.RUNTIME), OpClass.HOST)
+        if sort is Sort.SYNC and (lane.process_id < 0 or lane.labels == "CPU"):
+            # a thread that waits, as XPU's plugin writes it (XpuptiActivityHandlers.cpp)
+            assert self.processes is not None
+            lane = msgspec.structs.replace(lane, pid=self.processes.main or lane.pid)
+            return Placed(self._thread(lane, Layer.RUNTIME, "GPU Synchronization"), OpClass.WAIT)
         if sort in ON_DEVICE:
             return self._on_device(lane, sort)
         if sort is Sort.COLLECTIVE:
