@@ -3,12 +3,11 @@ have the same amount."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.analysis.replay.graph import Graph
 from traceconv.analysis.replay.operations import COMPUTE, COPY
@@ -18,6 +17,8 @@ _MOST_CELLS = 64  # parts of a step
 _AT_ONCE = 1 << 17  # parts of work
 _LEAST = 0.1  # of the time of work is in each half
 _MAINLY = 0.9  # of the time of work is in whole cells
+_RUN_BITS = 32
+_RUN_MASK = (1 << _RUN_BITS) - 1
 
 
 class EvenWork(msgspec.Struct, frozen=True, eq=False):
@@ -72,7 +73,7 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
     if (sample := next(some, None)) is None:
         return EvenWork(np.ones(len(graph)))
     cells = _cells(sample)
-    curves, of_name = _curves(graph, roles, blocks)
+    curves, of_name = _Curves.of(graph, roles, blocks)
     half_of = np.empty(len(of_name), np.int64)
     half_of[np.argsort(-of_name, kind="stable")] = np.arange(len(of_name)) % 2
     by_name = of_name[half_of == 1].sum() >= _LEAST * of_name.sum()
@@ -81,9 +82,9 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
     for block in blocks:
         parts = _Parts.of(graph, block)
         half = half_of[parts.name] if by_name else parts.end.astype(np.int64) % 2
-        cell_of_part = half, parts.rank, parts.step, parts.cell(cells)
-        np.add.at(table, cell_of_part, parts.ns)
-        np.add.at(expected, cell_of_part, parts.usual(roles, curves))
+        cell = np.ravel_multi_index((half, parts.rank, parts.step, parts.cell(cells)), size)
+        np.add.at(table.reshape(-1), cell, parts.ns)
+        np.add.at(expected.reshape(-1), cell, curves.usual(parts))
     by_half = table.sum(axis=3)
     present = by_half.sum(axis=0) > 0
     usually = np.empty(by_half.shape)
@@ -108,8 +109,8 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
         weights = (
             of_ranks[parts.rank, parts.step] * within[parts.rank, parts.step, parts.cell(cells)]
         )
-        np.add.at(before, parts.row, parts.ns)
-        np.add.at(after, parts.row, parts.ns * weights)
+        np.add.at(before, parts.row, parts.ns.astype(np.float32))
+        np.add.at(after, parts.row, (parts.ns * weights).astype(np.float32))
     np.divide(after, before, out=factor, where=before > 0)
     spread = float(np.std(1 / of_ranks[present])), float(np.std(1 / within[table.sum(axis=0) > 0]))
     moves = spread[1] > spread[0] or _moves(1 / of_ranks, present)
@@ -141,14 +142,13 @@ class _Parts(msgspec.Struct, frozen=True):
     def of(cls, graph: Graph, block: slice) -> _Parts:
         kept = np.isin(graph.sorts[graph.name[block]], (COMPUTE, COPY))
         row, name = graph.part[block][kept], graph.name[block][kept]
-        order = np.lexsort((graph.row[row], name, graph.step[row], graph.rank[row]))
+        step_of_rank = graph.rank[row].astype(np.int64) * len(graph.steps) + graph.step[row]
+        of_run = step_of_rank * len(graph.names) + name
+        order = np.lexsort((graph.row[row], of_run))
         row, name = row[order], name[order]
         rank, step = graph.rank[row], graph.step[row]
         count, ns = graph.part_count[block][kept][order], graph.part_ns[block][kept][order]
-        changes = np.zeros(len(row), bool)
-        for key in (rank, step, name):
-            changes[1:] |= key[1:] != key[:-1]
-        run = np.cumsum(changes)
+        run = np.cumsum(np.diff(of_run[order], prepend=of_run[order[:1]]) != 0)
         total = np.bincount(run, count).astype(np.float64)[run] if len(run) else count
         end = np.cumsum(count)
         end -= (end - count)[np.searchsorted(run, run)]
@@ -158,23 +158,59 @@ class _Parts(msgspec.Struct, frozen=True):
         """The cell of each: that of its middle."""
         return ((self.begin + self.end) / 2 * cells / self.total).astype(np.int64)
 
-    def usual(self, roles: I64, curves: Mapping[tuple[int, ...], F64]) -> F64:
-        """What each usually takes, by the curve of its kernel."""
-        found = np.empty(len(self.ns))
-        for key, rows in self.alike(roles):
-            curve = curves[key]
-            low, high = self.begin[rows].astype(np.int64), self.end[rows].astype(np.int64)
-            found[rows] = curve[high] - curve[low]
-        return found
+    def alike(self, first_name: I64) -> I64:
+        """A number per part: the same for the same role, kernel, and number of its runs in the
+        step, which are the lowest 32 bits.
 
-    def alike(self, roles: I64) -> Iterator[tuple[tuple[int, ...], NDArray[np.intp]]]:
-        """Rows by role, kernel, and how often it runs in the step."""
-        of = roles[self.rank], self.name.astype(np.int64), self.total.astype(np.int64)
-        number = _numbers(*of)
-        order = np.argsort(number, kind="stable")
-        first = np.flatnonzero(np.diff(number[order], prepend=-1))
-        for low, high in pairwise([*first.tolist(), len(order)]):
-            yield tuple(int(column[order[low]]) for column in of), order[low:high]
+        Args:
+            first_name: (ranks,) the number of the first kernel of its role.
+        """
+        of_kernel = first_name[self.rank] + self.name
+        return np.asarray(of_kernel << _RUN_BITS | self.total.astype(np.int64))
+
+
+class _Curves(msgspec.Struct, frozen=True):
+    """The usual time of the first 0, 1, 2 ... runs of a kernel in a step together (in some steps
+    several are one part), by role, kernel and number of runs: one curve after the other.
+
+    Attributes:
+        first_name: see :meth:`_Parts.alike`.
+        keys:   what each curve is of, ascending; see :meth:`_Parts.alike`.
+        begins: where each begins in ``ns``.
+        ns:     the curves; each begins where the one before ends.
+    """
+
+    first_name: I64
+    keys: I64
+    begins: I64
+    ns: F64
+
+    @classmethod
+    def of(cls, graph: Graph, roles: I64, blocks: Sequence[slice]) -> tuple[_Curves, F64]:
+        """The curves, and the time of each kernel."""
+        first_name = roles * len(graph.names)
+        alike = (np.unique(_Parts.of(graph, block).alike(first_name)) for block in blocks)
+        keys = np.unique(np.concatenate([*alike]))
+        sizes = (keys & _RUN_MASK) + 1
+        ends = np.cumsum(sizes)
+        begins, of_name, change = ends - sizes, np.zeros(len(graph.names)), np.zeros(ends[-1])
+        times = np.zeros(len(keys), np.int64)
+        for block in blocks:
+            parts = _Parts.of(graph, block)
+            of_name += np.bincount(parts.name, parts.ns, len(of_name))
+            curve = np.searchsorted(keys, parts.alike(first_name))
+            each, at = parts.ns / (parts.end - parts.begin), begins[curve]
+            np.add.at(change, at + parts.begin.astype(np.int64), each)
+            np.add.at(change, at + parts.end.astype(np.int64), -each)
+            times += np.bincount(curve[np.diff(parts.run, prepend=-1) > 0], minlength=len(keys))
+        of_run = np.cumsum(change) / np.repeat(times, sizes)
+        return cls(first_name, keys, begins, np.cumsum(of_run) - of_run), of_name
+
+    def usual(self, parts: _Parts) -> F64:
+        """What each part usually takes."""
+        at = self.begins[np.searchsorted(self.keys, parts.alike(self.first_name))]
+        begin, end = parts.begin.astype(np.int64), parts.end.astype(np.int64)
+        return np.asarray(self.ns[at + end] - self.ns[at + begin])
 
 
 def _blocks(graph: Graph) -> list[slice]:
@@ -210,31 +246,6 @@ def _numbers(*columns: I64) -> I64:
     for column in columns:
         found = found * (int(column.max(initial=0)) + 1) + column
     return found
-
-
-def _curves(
-    graph: Graph, roles: I64, blocks: Sequence[slice]
-) -> tuple[dict[tuple[int, ...], F64], F64]:
-    """Per role, kernel and number of its runs in a step: the mean time of the first 0, 1, 2 ...
-    runs together (in some steps several are one part). And the time of each kernel."""
-    curves: dict[tuple[int, ...], F64] = {}
-    times: dict[tuple[int, ...], int] = {}
-    of_name = np.zeros(len(graph.names))
-    for block in blocks:
-        parts = _Parts.of(graph, block)
-        of_name += np.bincount(parts.name, parts.ns, len(of_name))
-        for key, rows in parts.alike(roles):
-            size = key[-1] + 1
-            each = parts.ns[rows] / (parts.end - parts.begin)[rows]
-            low, high = parts.begin[rows].astype(np.int64), parts.end[rows].astype(np.int64)
-            more = np.bincount(low, each, size) - np.bincount(high, each, size)
-            curves[key] = curves.get(key, 0.0) + np.cumsum(more)
-            times[key] = times.get(key, 0) + len(np.unique(parts.run[rows]))
-    found = {
-        key: np.concatenate(([0.0], np.cumsum(curve)))[:-1] / times[key]
-        for key, curve in curves.items()
-    }
-    return found, of_name
 
 
 def _moves(work: F64, seen: Mask) -> bool:
