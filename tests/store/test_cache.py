@@ -67,7 +67,7 @@ def test_other_commands_read_nothing(kept, job):
     for by in ("step", "op", "kernel", "comm", "idle", "launch"):
         expected, _ = tables(job, by=by, cache=False)
         assert tables(job, by=by) == (expected, 0)
-    for make in (traceconv.stragglers, traceconv.critical_path):
+    for make in (traceconv.stragglers, traceconv.critical_path, traceconv.align):
         read = []
         found = make(job, jobs=1, progress=lambda n, *_, read=read: read.append(n)).as_dict()
         assert (found, sum(read)) == (make(job, jobs=1, cache=False).as_dict(), 0)
@@ -197,10 +197,10 @@ def test_analyses_of_every_case_are_kept(sampled, kept):
         assert not sum(read)
 
 
-def told(make, **options):
+def told(make, source="input", **options):
     """What an analysis of the case gives, or its error."""
     try:
-        found = make("input", jobs=1, **options)
+        found = make(source, jobs=1, **options)
     except traceconv.TraceconvError as e:
         return repr(e)
     if make is not traceconv.stats:
@@ -212,21 +212,44 @@ def told(make, **options):
     return repr((columns, [one.as_dict() for one in found.issues], found.steps))
 
 
+QUESTIONS = (
+    (traceconv.stats, {}),
+    (traceconv.align, {}),
+    (traceconv.diagnose, {}),
+    (traceconv.stats, {"by": ("op", "memory", "data", "comm", "link")}),
+    (traceconv.stragglers, {}),
+    (traceconv.stats, {"by": ("memory", "kernel", "files")}),
+    (traceconv.critical_path, {}),
+    (traceconv.stats, {"by": "all"}),
+    (traceconv.align, {}),
+    (traceconv.stats, {"by": "step"}),
+)
+
+
 @pytest.mark.sample(3)
 def test_no_answer_depends_on_what_was_asked_before(sampled, kept):
     """Summaries are shared by requests, and issues stay with those who notice them."""
-    for make, options in (
-        (traceconv.stats, {}),
-        (traceconv.diagnose, {}),
-        (traceconv.stats, {"by": ("op", "memory", "data", "comm", "link")}),
-        (traceconv.stragglers, {}),
-        (traceconv.stats, {"by": ("memory", "kernel", "files")}),
-        (traceconv.critical_path, {}),
-        (traceconv.stats, {"by": "all"}),
-        (traceconv.stats, {"by": "step"}),
-    ):
+    for make, options in QUESTIONS:
         expected = told(make, cache=False, **options, **sampled.reading)
         assert told(make, **options, **sampled.reading) == expected, (make, options)
+
+
+@pytest.mark.sample(3)
+def test_a_store_answers_what_its_events_do(sampled, kept, tmp_path):
+    """It has a summary of each rank, for all analyses."""
+    store = tmp_path / "run.tcz"
+    traceconv.pack("input", out=store, **sampled.reading, jobs=1)
+    for make, options in QUESTIONS:
+        assert told(make, store, **options) == told(make, store, cache=False, **options), options
+
+
+def test_a_store_answers_without_its_events(kept, job, tmp_path):
+    """Nothing of its ranks is read."""
+    traceconv.pack(job, out=tmp_path / "run.tcz")
+    for make in (traceconv.diagnose, traceconv.align, traceconv.stragglers, traceconv.stats):
+        read = []
+        make(tmp_path / "run.tcz", jobs=1, progress=lambda n, *_, read=read: read.append(n))
+        assert not sum(read)
 
 
 RUN = (

@@ -28,7 +28,7 @@ from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.scratch.temporary import ADVICE
 
-VERSION = 13
+VERSION = 14
 """Version of the encoded form; others are refused."""
 
 SUFFIX = ".summary"
@@ -68,6 +68,23 @@ def encoded_facts(facts: Mapping[str, Any]) -> msgspec.Raw:
         return msgspec.Raw(msgspec.msgpack.encode(_valid(facts)))
 
 
+class AsRead(msgspec.Struct, frozen=True, eq=False):
+    """A rank as it was read, before a view is made.
+
+    Attributes:
+        collectives: its communication operations.
+        span_ns: earliest start and latest end of its events; None if it has none.
+        issues:  what reading it noted.
+    """
+
+    collectives: CollectiveRecords = NO_COLLECTIVES
+    span_ns: tuple[int, int] | None = None
+    issues: tuple[Issue, ...] = ()
+
+
+NOT_REQUESTED = AsRead()
+
+
 class Excerpts(msgspec.Struct, frozen=True, eq=False):
     """Pieces of one rank that a report draws or points to.
 
@@ -94,6 +111,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         tables:   by name of the table, the columns that it needs of the rank; {} without data.
         rules:    what the rules need of it.
         collectives: its communication operations.
+        as_read:  what a plan of clocks needs of it.
         links:    bytes and time of its links to other ranks, as of the table "link".
         excerpts: what a report draws of it.
         graphs, steps: numbers of those that the capture holds.
@@ -120,6 +138,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tables: dict[str, Columns] = {}
     rules: RuleRecords = RuleRecords()
     collectives: CollectiveRecords = NO_COLLECTIVES
+    as_read: AsRead = NOT_REQUESTED
     links: Columns = {}
     excerpts: Excerpts = Excerpts()
     graphs: tuple[int, ...] = ()
@@ -158,10 +177,6 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return f"device data for all {steps}" if steps > 1 else "1, with device data"
         without = "1, without device data" if steps == 1 else ""
         return self.coverage.text or without or f"device data for none of {steps} iterations"
-
-    def add_issues(self, into: Issues) -> None:
-        """Add what was lost of the rank to the account of a run."""
-        into.extend(self.issues, rank=self.rank)
 
 
 def _stated_steps(lost: Losses) -> str:
@@ -270,7 +285,19 @@ def _check(summary: RankSummary) -> None:
     ):
         if len({len(column) for column in columns.values()}) > 1:
             raise ValueError("columns of one table differ in length")
-    records = summary.collectives
+    for records in (summary.collectives, summary.as_read.collectives):
+        _check_records(records)
+    summary.items.check()
+    if summary.phases.shape[1:] != (3,):
+        raise ValueError("phases of another shape")
+    summary.replay.check(len(summary.collectives))
+    summary.recorded.check()
+    for issue in (*summary.issues, *summary.as_read.issues):
+        Issues().add(issue.code, count=0)  # refuses undefined codes
+
+
+def _check_records(records: CollectiveRecords) -> None:
+    """Raise ValueError if columns of collectives do not fit together."""
     lengths = {
         len(value)
         for name, value in msgspec.structs.asdict(records).items()
@@ -283,13 +310,6 @@ def _check(summary: RankSummary) -> None:
     for column, names in ((records.group, records.groups), (records.kind, records.kinds)):
         if len(column) and not 0 <= column.min() <= column.max() < len(names):
             raise ValueError("collectives of no known group or kind")
-    summary.items.check()
-    if summary.phases.shape[1:] != (3,):
-        raise ValueError("phases of another shape")
-    summary.replay.check(len(records))
-    summary.recorded.check()
-    for issue in summary.issues:
-        Issues().add(issue.code, count=0)  # refuses undefined codes
 
 
 # -- files --------------------------------------------------------------------------------

@@ -17,11 +17,14 @@ from traceconv.analysis.pipeline_phases import NO_PHASES, phases
 from traceconv.analysis.rank_facts import Losses, Operations, Recorded, StepItems
 from traceconv.analysis.rank_summary import (
     NO_COLLECTIVES,
+    NOT_REQUESTED,
+    AsRead,
     Excerpts,
     RankSummary,
     RuleRecords,
 )
 from traceconv.analysis.replay.operations import operations
+from traceconv.analysis.rules.catalog import chosen
 from traceconv.analysis.rules.findings import rule_records
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.tables import catalog as tables
@@ -39,6 +42,7 @@ class SummaryRequest(msgspec.Struct, frozen=True):
         tables:   names of tables.
         rules:    ids of rules.
         lateness: collectives, and what the rank did before each.
+        as_read:  what a plan of clocks needs of the events as read.
         links:    links to other ranks.
         excerpts: what a report draws.
         items:    what every nanosecond of the steps went to.
@@ -52,6 +56,7 @@ class SummaryRequest(msgspec.Struct, frozen=True):
     tables: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     lateness: bool = False
+    as_read: bool = False
     links: bool = False
     excerpts: bool = False
     items: bool = False
@@ -86,11 +91,14 @@ class SummaryRequest(msgspec.Struct, frozen=True):
 NO_PARTS = SummaryRequest(issues=False)
 
 
-def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
+def summarize(
+    trace: Trace, requested: SummaryRequest, as_read: AsRead = NOT_REQUESTED
+) -> RankSummary:
     """Return the summary of a rank.
 
     Args:
         trace: after the passes of the detail view: steps, overlap and lanes made.
+        as_read: the rank before these, where that is requested.
 
     Raises:
         OptionError: there is no such table or rule.
@@ -107,6 +115,7 @@ def summarize(trace: Trace, requested: SummaryRequest) -> RankSummary:
         tables={name: _table(trace, name, requested, unread) for name in requested.tables},
         rules=rule_records(trace, requested.rules),
         collectives=collectives,
+        as_read=as_read if requested.as_read else NOT_REQUESTED,
         links=links.of_rank(trace) if requested.links else {},
         excerpts=excerpts(trace) if requested.excerpts else Excerpts(),
         graphs=tuple(trace.present.graphs.tolist()),
@@ -144,17 +153,20 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 def with_more(
-    trace: Trace, requested: SummaryRequest, spare: SummaryRequest
+    trace: Trace,
+    requested: SummaryRequest,
+    spare: SummaryRequest,
+    as_read: AsRead = NOT_REQUESTED,
 ) -> tuple[Parts, RankSummary]:
     """The summary, with the parts ``spare`` besides if making all of them notices nothing: no
     table is broken, no issue is found. Then :func:`part` of it is what is made of some parts.
     """
     before = _noticed(trace)
-    summary, spare = summarize(trace, requested), spare.without(requested)
+    summary, spare = summarize(trace, requested, as_read), spare.without(requested)
     if spare == NO_PARTS:
         return Parts(requested), summary
     try:
-        extra = summarize(trace, spare)
+        extra = summarize(trace, spare, as_read)
     except TraceconvError:
         return Parts(requested), summary
     broken = (*summary.unread, *extra.unread, *summary.rules.broken, *extra.rules.broken)
@@ -168,7 +180,11 @@ def with_more(
         collectives=late.collectives,
         replay=late.replay,
         recorded=late.recorded,
+        as_read=extra.as_read if spare.as_read else summary.as_read,
         links=extra.links or summary.links,
+        excerpts=extra.excerpts if spare.excerpts else summary.excerpts,
+        items=extra.items if spare.items else summary.items,
+        phases=extra.phases if spare.phases else summary.phases,
         partial=(*summary.partial, *extra.partial),
         issues=extra.issues or summary.issues,
     )
@@ -191,6 +207,7 @@ def part(summary: RankSummary, requested: SummaryRequest) -> RankSummary:
         collectives=summary.collectives if late else NO_COLLECTIVES,
         replay=summary.replay if late else Operations(),
         recorded=summary.recorded if late else Recorded(),
+        as_read=summary.as_read if requested.as_read else NOT_REQUESTED,
         links=summary.links if requested.links else {},
         excerpts=summary.excerpts if requested.excerpts else Excerpts(),
         items=summary.items if requested.items else StepItems(),
@@ -200,15 +217,34 @@ def part(summary: RankSummary, requested: SummaryRequest) -> RankSummary:
     )
 
 
-_OF_ARGUMENTS = ("op", "type", "shape", "flops", "operator_flops", "idle")
-_COSTLY = (*_OF_ARGUMENTS, *tables.BY["stack"], *tables.WITH_SCOPES, *tables.PLUGINS.foreign)
+_COSTLY = (*tables.BY["stack"], *tables.WITH_SCOPES)
+
+
+def all_parts() -> SummaryRequest:
+    """The parts for every analysis, but for tables that take long."""
+    return SummaryRequest(
+        tables=tuple(name for name in tables.TABLES if name not in _COSTLY),
+        rules=tuple(rule.id for rule in chosen(None)),
+        lateness=True,
+        as_read=True,
+        links=True,
+        excerpts=True,
+        items=True,
+        phases=True,
+        lenient=True,
+    )
 
 
 def spare_parts(requested: SummaryRequest) -> SummaryRequest:
-    """Parts for other commands that take about a tenth of the time of making those requested."""
-    usual = tuple(name for name in tables.TABLES if name not in _COSTLY)
-    of_arguments = _OF_ARGUMENTS if requested.tables or requested.rules else ()
-    return SummaryRequest(tables=(*usual, *of_arguments), lateness=True, links=True)
+    """Parts for other commands that take about a tenth of the time of reading a rank and making
+    those requested: rules share with tables most of what these need.
+    """
+    if requested.rules:
+        return replace(all_parts(), rules=(), items=False, phases=False)
+    return SummaryRequest(tables=_QUICK, lateness=True, as_read=True, links=True)
+
+
+_QUICK = ("step_summary", "step", "overlap")
 
 
 def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:

@@ -14,7 +14,7 @@ from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import View
 from traceconv.options.verbs import AlignOptions
-from traceconv.run.summaries import Summarizing, spans_of
+from traceconv.run.summaries import Summarizing
 
 if TYPE_CHECKING:
     from traceconv.options.arguments import AlignArguments
@@ -88,11 +88,12 @@ def align(*paths: values.Paths, **keywords: Unpack[AlignArguments]) -> Alignment
         TraceconvError: see :mod:`traceconv.core.errors`; ``ClockError`` if an alignment is refused.
     """
     options = AlignOptions.of(keywords)
-    view = View(comm_patterns=options.comm_patterns)
-    work = Summarizing(SummaryRequest(), view, as_read=True, collectives=True)
+    view = View(mode="detail", comm_patterns=options.comm_patterns)
+    work = Summarizing(SummaryRequest(as_read=True, issues=False), view, as_read=True)
     with opened(paths, options.input, options.run, options.ranks) as ranks:
         read, summaries = ranks.summaries(work)
-    records, spans = [summary.collectives for summary in summaries], spans_of(summaries)
+    records = [summary.as_read.collectives for summary in summaries]
+    spans = {summary.rank: summary.as_read.span_ns for summary in summaries}
     plan = clocks.plan(read, options.method, records, options.max_error_ns, spans=spans)
     ranks.issues.extend(plan.issues)
     return Alignment(plan, ranks.issues)

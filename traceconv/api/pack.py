@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import msgspec
+
+from traceconv.analysis.summarize import NO_PARTS, all_parts
 from traceconv.api.open import unlabelled
 from traceconv.core.errors import Issues
+from traceconv.core.model import Capture
+from traceconv.core.plugins import announced
 from traceconv.core.rank_ranges import format_ranges
-from traceconv.io.atomic import check, opened
+from traceconv.core.source import Progress
+from traceconv.io.atomic import check, opened, replacing
 from traceconv.io.run_files import one_run
 from traceconv.io.storage import redact_url
 from traceconv.options import values
 from traceconv.options.declaration import takes
+from traceconv.options.groups import View
 from traceconv.options.verbs import PackOptions
 from traceconv.run.executor import started
 from traceconv.run.rank_loop import map_ranks, stored
-from traceconv.run.stages import Packing
-from traceconv.store import store_file
+from traceconv.run.spill import compact
+from traceconv.run.stages import collectives, events, passed
+from traceconv.run.summaries import Summarizing
+from traceconv.store import blocks, rank_file, store_file
 from traceconv.store.store_file import PackedRank
 
 if TYPE_CHECKING:
@@ -67,6 +77,66 @@ class PackReport:
         }
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """A rank that was packed.
+
+    Attributes:
+        path:   its file.
+        views:  files of its views, by mode.
+        summary: file of its summary, and how many bytes are in it.
+        counts: rows by kind.
+        issues: of reading it.
+    """
+
+    path: Path
+    views: dict[str, Path]
+    summary: tuple[Path, int] | None
+    counts: dict[str, int]
+    issues: Issues
+
+
+class Packing(msgspec.Struct, frozen=True):
+    """Read one rank, and pack it into a file of ``folder``, with its summary."""
+
+    folder: Path
+    comm_patterns: tuple[str, ...] = ()
+    views: bool = False
+
+    def __call__(self, capture: Capture, advance: Progress) -> Packed:
+        """The rank, packed.
+
+        Raises:
+            TraceconvError: it cannot be read, or not be written.
+        """
+        trace = events(capture, advance, self.comm_patterns)
+        records = collectives(capture, trace)
+        path = self.folder / f"rank-{trace.rank}.packed"
+        rank_file.save_packed(path, compact(trace), records)
+        views: dict[str, Path] = {}
+        for mode in VIEWS if self.views else ():
+            view, _ = rank_file.load(path)  # as it will be: tables that are read add issues
+            view = passed(view, View(mode=mode).passes(zero_counters=False))
+            views[mode] = self.folder / f"rank-{trace.rank}.{mode}"
+            rank_file.save_packed(views[mode], compact(view), records, tables=False)
+        return Packed(path, views, self._summary(path), trace.counts(), trace.issues)
+
+    def _summary(self, path: Path) -> tuple[Path, int] | None:
+        """The summary of a packed rank, for all analyses; None where only the events tell."""
+        if announced():  # tables and rules of plugins
+            return None
+        trace, _ = rank_file.load(path)
+        view = View(mode="detail", comm_patterns=self.comm_patterns)
+        content = Summarizing(NO_PARTS, view, spare=all_parts()).of(trace.capture, trace)
+        summary_path = path.with_suffix(".analysed")
+        with replacing(summary_path) as file:
+            file.write(blocks.pack(content))
+        return summary_path, len(content)
+
+
+VIEWS: tuple[values.Mode, ...] = ("summary", "detail")
+"""The views that a store may hold besides what was read."""
+
+
 @takes(PackOptions)
 @one_run()
 def pack(
@@ -103,7 +173,7 @@ def pack(
         for capture, account in map_ranks(
             work, captures.found, executor, options.run, issues, what="packing"
         ):
-            packed.append(PackedRank(capture, account.path, account.views))
+            packed.append(PackedRank(capture, account.path, account.views, account.summary))
             counts.update(account.counts)
         of_finding = issues.copy()
         options.run.progress(0, 0, f"writing {path}")

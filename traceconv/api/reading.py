@@ -124,10 +124,10 @@ def shared_clock(
     if len(ranks.captures) == 1:
         return ranks, clocks.plan(ranks.captures, align, None), None
     by_events = align in clocks.FROM_EVENTS
-    first_work = replace(work, requested=SummaryRequest(issues=False), collectives=by_events)
+    first_work = replace(work, requested=SummaryRequest(as_read=by_events, issues=False))
     captures, summaries = ranks.summaries(first_work, "looking through")
     spans = spans_of(summaries)
-    records = [summary.collectives for summary in summaries] if by_events else None
+    records = [summary.as_read.collectives for summary in summaries] if by_events else None
     plan = clocks.plan(captures, align, records, spans=spans)
     starts = [span[0] for span in plan.aligned_spans(spans).values() if span]
     return replace(ranks, captures=captures), plan, min(starts, default=0)

@@ -12,16 +12,13 @@ import msgspec
 
 from traceconv.alignment.collective_records import CollectiveRecords, collective_records
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.errors import Issues
 from traceconv.core.model import Capture, Trace
 from traceconv.core.source import Progress
 from traceconv.find import registry
 from traceconv.options.groups import View
-from traceconv.options.values import Mode
 from traceconv.passes import Pass
 from traceconv.passes.select import time_window
-from traceconv.run.spill import InMemoryRank, SpilledRank, compact, rank_path, spill
-from traceconv.store import rank_file
+from traceconv.run.spill import InMemoryRank, SpilledRank, rank_path, spill
 from traceconv.store.store_file import StoredSource
 
 if TYPE_CHECKING:
@@ -29,42 +26,12 @@ if TYPE_CHECKING:
     from traceconv.passes.annotate import Mark
 
 
-class Packing(msgspec.Struct, frozen=True):
-    """Read one rank, and pack it into a file of ``folder``."""
-
-    folder: Path
-    comm_patterns: tuple[str, ...] = ()
-    views: bool = False
-
-    def __call__(self, capture: Capture, advance: Progress) -> PackedAccount:
-        """The rank, packed.
-
-        Raises:
-            TraceconvError: it cannot be read, or not be written.
-        """
-        trace = events(capture, advance, self.comm_patterns)
-        records = collectives(capture, trace)
-        path = self.folder / f"rank-{trace.rank}.packed"
-        rank_file.save_packed(path, compact(trace), records)
-        views: dict[str, Path] = {}
-        for mode in VIEWS if self.views else ():
-            view, _ = rank_file.load(path)  # as it will be: tables that are read add issues
-            view = passed(view, View(mode=mode).passes(zero_counters=False))
-            views[mode] = self.folder / f"rank-{trace.rank}.{mode}"
-            rank_file.save_packed(views[mode], compact(view), records, tables=False)
-        return PackedAccount(path, views, trace.counts(), trace.issues)
-
-
-VIEWS: tuple[Mode, ...] = ("summary", "detail")
-"""The views that a store may hold besides what was read."""
-
-
 def kept_view(capture: Capture, view: View) -> SpilledRank | None:
     """The rank in a view that a store holds; None if it holds no such view."""
     source = capture.source
     if not isinstance(source, StoredSource) or source.views.get(view.mode) is None:
         return None
-    if capture.border_operators != source.border_operators:
+    if not source.as_packed(capture):
         return None
     plain = View(mode=view.mode, comm_patterns=view.comm_patterns)
     selection = dataclasses.replace(view.selection, ranks=None, time=None)
@@ -79,22 +46,6 @@ def kept_view(capture: Capture, view: View) -> SpilledRank | None:
 
 def _renamed(trace: Trace, name: str) -> Trace:
     return dataclasses.replace(trace, capture=dataclasses.replace(trace.capture, name=name))
-
-
-class PackedAccount(msgspec.Struct, frozen=True):
-    """A rank that was packed.
-
-    Attributes:
-        path:   its file.
-        views:  files of its views, by mode.
-        counts: rows by kind.
-        issues: of reading it.
-    """
-
-    path: Path
-    views: dict[str, Path]
-    counts: dict[str, int]
-    issues: Issues
 
 
 class Reading(msgspec.Struct, frozen=True):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-from traceconv.analysis.rank_summary import RankSummary, decode, encode
+from traceconv.analysis.rank_summary import NOT_REQUESTED, AsRead, RankSummary, decode, encode
 from traceconv.analysis.summarize import (
     NO_PARTS,
     Parts,
@@ -20,7 +19,7 @@ from traceconv.analysis.summarize import (
     spare_parts,
     with_more,
 )
-from traceconv.core.errors import Issues
+from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture, Trace
 from traceconv.core.source import Progress
 from traceconv.options.groups import RunOptions, View
@@ -29,6 +28,7 @@ from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import map_ranks, stored
 from traceconv.run.stages import collectives, events, passed
 from traceconv.store.cache import Kept
+from traceconv.store.store_file import StoredSource
 
 BATCH_BYTES = 32 << 20
 """Encoded summaries that are in memory, and in one file of the cache."""
@@ -41,8 +41,7 @@ class Summarizing:
     Attributes:
         requested: what the summary holds.
         view:    what is made of the events.
-        as_read: the view is not made; the events as read are summarized.
-        collectives: those of the events as read are in the summary, for a plan of clocks.
+        as_read: the view is not made; what is requested is of the events as read only.
         change:  what is done with the view before it is summarized.
         spare:   parts that are made for the cache besides.
     """
@@ -50,7 +49,6 @@ class Summarizing:
     requested: SummaryRequest
     view: View = View(mode="detail")
     as_read: bool = False
-    collectives: bool = False
     change: Callable[[Trace], Trace] | None = None
     spare: SummaryRequest = NO_PARTS
 
@@ -59,7 +57,7 @@ class Summarizing:
         """The same of all ranks and parts: what decides on the summary of each."""
         selection = dataclasses.replace(self.view.selection, ranks=None)
         view = dataclasses.replace(self.view, selection=selection)
-        return dataclasses.replace(self, requested=NO_PARTS, view=view)
+        return dataclasses.replace(self, requested=NO_PARTS, view=view, as_read=False)
 
     def __call__(self, capture: Capture, advance: Progress) -> bytes:
         """The parts that were made of a rank, and its summary, encoded; ``advance`` hears of the
@@ -68,16 +66,26 @@ class Summarizing:
         Raises:
             TraceconvError: the rank cannot be read.
         """
-        trace = events(capture, advance, self.view.comm_patterns)
-        as_read = collectives(capture, trace) if self.collectives else None
+        return self.of(capture, events(capture, advance, self.view.comm_patterns))
+
+    def of(self, capture: Capture, trace: Trace) -> bytes:
+        """The same of a rank that has been read."""
+        wanted = self.requested.as_read or self.spare.as_read
+        as_read = _as_read(capture, trace) if wanted else NOT_REQUESTED
         if not self.as_read:
             trace = passed(trace, self.view.passes())
         if self.change is not None:
             trace = self.change(trace)
-        parts, summary = with_more(trace, self.requested, self.spare)
-        if as_read is not None:
-            parts, summary = Parts(self.requested), replace(summary, collectives=as_read)
+        parts, summary = with_more(trace, self.requested, self.spare, as_read)
         return msgspec.msgpack.encode((parts, encode(summary)))
+
+
+def _as_read(capture: Capture, trace: Trace) -> AsRead:
+    issues = trace.issues.copy()
+    for table in trace.side_tables.values():
+        if not table.accounted:
+            issues.extend(table.issues)
+    return AsRead(collectives(capture, trace), trace.span(), tuple(issues))
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,8 @@ class Ranks:
         read = [capture for capture in self.captures if capture.rank in encoded]
         decoded = [encoded[r] for capture in read if (r := capture.rank) is not None]
         for summary in decoded:
-            summary.add_issues(self.issues)
+            noted = summary.as_read.issues if work.as_read else summary.issues
+            self.issues.extend(noted, rank=summary.rank)
         if decoded and all(summary.holds_nothing for summary in decoded):
             raise nothing_read(read, lost=unread(self.issues))
         return tuple(read), decoded
@@ -126,11 +135,15 @@ class Ranks:
                 summary = decode(body, f"summary of rank {rank}", groups)
                 found[rank] = part(summary, work.requested) if parts.divisible else summary
 
+        if self.run.cache:
+            for rank, content in _stored(self.captures, work.of_any_rank):
+                with suppress(MalformedInputError, msgspec.MsgspecError):  # of another version
+                    take(rank, content)
         for rank, content in cached.found():
             take(rank, content)
         missing = [capture for capture in self.captures if capture.rank not in found]
         reading = work
-        if cached.active and not work.collectives:
+        if cached.active and not work.requested.as_read:
             reading = dataclasses.replace(work, spare=spare_parts(work.requested))
         batch: dict[int, bytes] = {}
         results = map_ranks(reading, missing, self.executor, self.run, self.issues, what=what)
@@ -144,6 +157,17 @@ class Ranks:
                 batch.clear()
         cached.keep(batch)
         return found
+
+
+def _stored(captures: Sequence[Capture], work: Summarizing) -> Iterator[tuple[int, bytes]]:
+    """The summaries that stores hold, if they are of this work, by rank."""
+    for capture in captures:
+        source = capture.source
+        if isinstance(source, StoredSource) and capture.rank is not None and source.summary:
+            source.refuse_patterns(work.view.comm_patterns)
+            view = View(mode="detail", comm_patterns=work.view.comm_patterns)
+            if work == Summarizing(NO_PARTS, view) and source.as_packed(capture):
+                yield capture.rank, source.kept_summary()
 
 
 @contextmanager

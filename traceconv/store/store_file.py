@@ -23,7 +23,7 @@ from traceconv.core.source import RecordedSource, Source
 from traceconv.core.version import STORE as VERSION
 from traceconv.core.version import __version__
 from traceconv.io.atomic import Destination
-from traceconv.store import SIGN, container, rank_file
+from traceconv.store import SIGN, blocks, container, rank_file
 
 
 class PackedRank(msgspec.Struct, frozen=True):
@@ -33,11 +33,13 @@ class PackedRank(msgspec.Struct, frozen=True):
         capture: as it was found.
         path:    of its segment.
         views:   of segments with views of it, by mode.
+        summary: of the stream with its summary, and how many bytes are in that; None without one.
     """
 
     capture: Capture
     path: Path
     views: Mapping[str, Path] = {}
+    summary: tuple[Path, int] | None = None
 
 
 class Store(msgspec.Struct, frozen=True):
@@ -63,6 +65,8 @@ class StoredSource(RecordedSource):
         comm_patterns: those that it was packed with.
         border_operators: those that its views were made with.
         views: first byte and length of the segments with views of it, by mode.
+        summary: first byte, length and content length of the summary of its detail view; () if
+            there is none of this version of traceconv.
     """
 
     def __init__(
@@ -74,11 +78,12 @@ class StoredSource(RecordedSource):
         comm_patterns: tuple[str, ...],
         border_operators: tuple[str, str] = ("", ""),
         views: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        summary: tuple[int, int, int] | tuple[()] = (),
     ) -> None:
         super().__init__(recorded["label"], recorded["files"], recorded["titles"], recorded["lone"])
         self.store, self.at, self.segment = store, at, segment
         self.comm_patterns, self.border_operators = comm_patterns, border_operators
-        self.views = dict(views)
+        self.views, self.summary = dict(views), summary
 
     def trace(self, capture: Capture, comm_patterns: Sequence[str]) -> Trace:
         """All events of the rank.
@@ -99,6 +104,26 @@ class StoredSource(RecordedSource):
             border_operators=capture.border_operators,
         )
         return replace(trace, capture=named_capture)
+
+    def as_packed(self, capture: Capture) -> bool:
+        """Whether views of a capture of this source are those that were packed."""
+        return capture.border_operators == self.border_operators
+
+    def kept_summary(self) -> bytes:
+        """The summary, see :class:`traceconv.run.summaries.Summarizing`.
+
+        Raises:
+            SourceError, MalformedInputError: the store is not what it was.
+        """
+        offset, size, content = self.summary or (0, 0, 0)
+        try:
+            with self.store.open("rb") as file:
+                file.seek(offset)
+                return blocks.unpack(file.read(size), content)
+        except OSError as e:
+            raise SourceError(f"{self.store}: cannot be read: {e.strerror or e}") from e
+        except ValueError as e:
+            raise MalformedInputError(str(self.store), "", f"its summary is damaged: {e}") from e
 
     def refuse_patterns(self, comm_patterns: Sequence[str]) -> None:
         """Raise OptionError for other patterns than those that the rank was packed with."""
@@ -138,8 +163,10 @@ def write(
     for rank in ranks:
         offset, size = _append(into, rank.path)
         views = {mode: _append(into, path) for mode, path in rank.views.items()}
-        capture = rank_file.recorded(rank.capture)
-        listed.append({"capture": capture, "at": offset, "size": size, "views": views})
+        entry = {"capture": rank_file.recorded(rank.capture), "at": offset, "size": size}
+        listed.append({**entry, "views": views})
+        if rank.summary is not None:
+            listed[-1]["summary"] = [*_append(into, rank.summary[0]), rank.summary[1]]
     directory = {
         "version": VERSION,
         "traceconv": __version__,
@@ -176,8 +203,10 @@ def load(source: Source) -> Store:
         issues.extend(rank_file.issues_of(directory["issues"]))
         words = msgspec.convert(directory["comm_patterns"], tuple[str, ...])
         groups: dict[ParallelGroup, ParallelGroup] = {}
+        current = directory["traceconv"] == __version__
         captures = tuple(
-            _capture(record, path.absolute(), words, groups) for record in directory["ranks"]
+            _capture(record, path.absolute(), words, groups, current)
+            for record in directory["ranks"]
         )
         if not captures:
             raise ValueError("it holds no ranks")
@@ -194,12 +223,20 @@ def _capture(
     path: Path,
     comm_patterns: tuple[str, ...],
     groups: dict[ParallelGroup, ParallelGroup],
+    current: bool,
 ) -> Capture:
     offset, size = int(entry["at"]), int(entry["size"])
     record = entry["capture"]
     views = msgspec.convert(entry["views"], dict[str, tuple[int, int]])
     borders = msgspec.convert(record["border_operators"], tuple[str, str])
-    source = StoredSource(record["source"], path, offset, size, comm_patterns, borders, views)
+    summary: tuple[int, int, int] | tuple[()] = ()
+    if current and "summary" in entry:
+        summary = at, stored, content = msgspec.convert(entry["summary"], tuple[int, int, int])
+        if min(at, stored) < 0 or not 0 <= content <= blocks.MOST_TIMES * stored:
+            raise ValueError("the place of a summary is beyond the file")
+    source = StoredSource(
+        record["source"], path, offset, size, comm_patterns, borders, views, summary
+    )
     capture = rank_file.capture_of(record, source)
     if capture.rank is None or offset < 0 or size < 0:
         raise ValueError("a rank without number or place")
