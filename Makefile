@@ -43,6 +43,8 @@ demo: .venv/installed-plain
 	$(BIN)/traceconv merge $(SAMPLE) --force
 	@echo
 	$(BIN)/traceconv merge $(SAMPLE) --force --mode detail
+	@echo
+	@echo "traceconv is in .venv: put it on your path with \`. .venv/bin/activate\`"
 
 # The tests, on every core. Without -n (a single file, a debugger) they run in one process.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal

@@ -147,7 +147,9 @@ def test_the_action_merges_compares_and_reports(tmp_path):
     assert "## Findings" in text and "# no change: " in text
     made = sorted(path.name for path in (tmp_path / "traceconv-report").iterdir())
     assert made == ["diff.html", "diff.md", "report.html", "report.json", "trace.pftrace"]
-    env["GATES"], env["UNKNOWN"] = "step>-50%", "fail"
+    summary.unlink()
+    traceconv_merge(tmp_path, JOB, "other.json")
+    env["BASELINE"] = str(tmp_path / "other.json")
     done = subprocess.run(
         ["bash", "-e", "-c", scripts["Compare"]],
         cwd=tmp_path,
@@ -155,4 +157,6 @@ def test_the_action_merges_compares_and_reports(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert done.returncode in (2, 10, 11)
+    assert done.returncode == 11
+    assert "::error title=traceconv::error: the runs cannot be compared: other" in done.stdout
+    assert summary.read_text().startswith("# No comparison\n\nerror: the runs cannot be compared")

@@ -178,8 +178,8 @@ def test_waiting_for_a_rank_is_taken_out_of_communication(tmp_path):
     report, _ = merged(tmp_path, *paths)
     assert classes(report) == {IDLE: 20, EXPOSED: 20, LATE: 5}  # with 55 computing: 100
     lost = (
-        "Ranks 0-1 (2 of 8 ranks of the job): 100 ms per step. Lost: other exposed communication "
-        "20 ms (20 %), idle 20 ms (20 %), waiting for rank 1 5 ms (5 %)"
+        "Mean of ranks 0-1 (2 of 8 ranks of the job): 100 ms per step. Lost: other exposed "
+        "communication 20 ms (20 %), idle 20 ms (20 %), waiting for rank 1 5 ms (5 %)"
     )
     assert report.overview["headline"].endswith(lost)
     assert report.overview["headline"].startswith("Rank 1 costs 10 ms per step (10 %)")
@@ -200,7 +200,7 @@ def test_waiting_is_taken_from_communication_then_from_idle_time():
     found = lost(every, [Late(3, (0, 1, 2), 60 * MS)])
     assert {one.name: one.ns / MS for one in found} == {LATE: 45, EXPOSED: 1.25, IDLE: 16.25}
     assert headline(every, [Late(3, (0, 1, 2), 60 * MS)]) == (
-        "Ranks 0-3: 100 ms per step. Lost: waiting for rank 3 45 ms (45 %), "
+        "Mean of ranks 0-3: 100 ms per step. Lost: waiting for rank 3 45 ms (45 %), "
         "other idle 16.2 ms (16 %), other exposed communication 1.25 ms (1 %)"
     )
     for wait in (0, 10, 95, 1000):
@@ -212,7 +212,7 @@ def test_waiting_for_a_stage_is_named():
     """Ranks 0 and 1 wait for the other stage."""
     one = Losses(1, known_ns=100 * MS, computing_ns=50 * MS, exposed_ns=50 * MS)
     assert headline(dict.fromkeys(range(4), one), [Late(-1, (0, 1), 30 * MS, stage=1)]) == (
-        "Ranks 0-3: 100 ms per step. Lost: other exposed communication 35 ms (35 %), "
+        "Mean of ranks 0-3: 100 ms per step. Lost: other exposed communication 35 ms (35 %), "
         "waiting for stage 1 15 ms (15 %)"
     )
 

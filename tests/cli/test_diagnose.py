@@ -23,13 +23,13 @@ def test_findings_go_to_stdout(monkeypatch, capsys):
     headline, *verdict = said.splitlines()
     _, finding, advice = found.splitlines()[:3]
     assert headline.startswith(
-        "Ranks 0-1: 5.65 ms per iteration (step 4.06 ms + gap 1.59 ms). Lost: "
+        "Mean of ranks 0-1: 5.65 ms per iteration (step 4.06 ms + gap 1.59 ms). Lost: "
     )
     assert finding.split("  ", 3)[1:3] == ["1.59 ms", "Long gaps between steps: 37.1 %"]
     assert finding.endswith("  rank 0, graph 1 +1 more")
     assert any("rank 1" in line for line in verdict)
     assert advice.strip().startswith("iteration-gap: Most often the device waits for data")
-    assert "checks skipped (data not recorded); -v: details" in " ".join(out.split())
+    assert "checks skipped (data not recorded), gains overlap" in " ".join(out.split())
     assert "warning" not in err
     assert run(["diagnose", SAMPLE, "-v"]) == 0
     assert "not checked: reader-ratio: needs a log of Paddle's timer" in capsys.readouterr().out
@@ -72,7 +72,7 @@ def test_the_ending_names_the_format(tmp_path, capsys):
     assert run(["diagnose", SAMPLE, "-o", str(path)]) == 0
     headline, rest = path.read_text().split("\n\n", 1)
     assert headline.startswith(
-        "**Ranks 0-1: 5.65 ms per iteration (step 4.06 ms + gap 1.59 ms). Lost: "
+        "**Mean of ranks 0-1: 5.65 ms per iteration (step 4.06 ms + gap 1.59 ms). Lost: "
     )
     assert rest.startswith("## Findings\n\n- **warning: iteration-gap")
     assert "## Stragglers" in path.read_text()

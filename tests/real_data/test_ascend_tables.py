@@ -255,13 +255,13 @@ def test_figures_of_a_table_cut_down_are_those_of_its_steps():
 def test_headlines_of_tables_alone():
     """What the steps lose is what the profiler's tables state of them."""
     folders = {
-        "msinsight/test/st/level2": "Ranks 1, 3 (2 of 4 ranks of the job): "
+        "msinsight/test/st/level2": "Mean of ranks 1, 3 (2 of 4 ranks of the job): "
         "810 ms per step (step_trace_time). Lost: exposed communication 352 ms (43 %), "
         "idle 142 ms (18 %)",
-        "msprof-analyze/resource/advisor": "Ranks 0-7: 1.71 s recorded "
+        "msprof-analyze/resource/advisor": "Mean of ranks 0-7: 1.71 s recorded "
         "(cluster_step_trace_time). Lost: idle 1.18 s (69 %), "
         "exposed communication 454 ms (26 %)",
-        "msinsight/server/src/test/test_data/cluster_analysis_output": "Ranks 0-15: 338 ms "
+        "msinsight/server/src/test/test_data/cluster_analysis_output": "Mean of ranks 0-15: 338 ms "
         "per step (cluster_step_trace_time). Lost: exposed communication 183 ms "
         "(54 %), idle 76.7 ms (23 %)",
     }

@@ -57,7 +57,7 @@ def said(headline):
 def test_losses_are_those_of_the_headline(run):
     """In JSON, on cards, and in what merge prints without comparing ranks."""
     found, overview, merged, _ = run
-    _, _, line = found.headline.rpartition("Rank")
+    line = re.split(r"(?:Mean of r|R)ank", found.headline)[-1]
     assert overview["headline"] == found.headline
     if "losses are unknown" in line or "Lost: " not in line:
         return
@@ -143,7 +143,7 @@ def test_the_step_of_stats_is_that_of_the_headline(run):
         if computing:  # else losses are unknown
             most[rank] = max(most.get(rank, (0, 0)), (mean * steps, mean))
     mean = sum(mean for _, mean in most.values()) / len(most)
-    _, _, line = found.headline.rpartition("Rank")
+    line = re.split(r"(?:Mean of r|R)ank", found.headline)[-1]
     assert said(f"Rank{line}")[0] == time_text(mean)
 
 

@@ -58,7 +58,7 @@ def test_few_steps_of_a_job_are_attributed_alike(steps: str) -> None:
 
 def test_the_first_line_names_the_cause_of_published_jobs() -> None:
     """The slow rank, and the stage with more work."""
-    first, *others = judged(JOBS / "slow_worker").lines()
+    first, *others = judged(JOBS / "slow_worker").lines(every=True)
     assert first.startswith("straggler: rank 0 (dp0 pp0) takes 26.3 s longer than 3 peers")
     assert first.endswith("it costs 22.6 s per step (49 % of the recorded step)")
     ideal = "without idle time, a step takes 1.96 times as long as with equal ranks and links"

@@ -154,6 +154,7 @@ def headline(every, late, size):
     if stated:
         of = "" if len(stated) == len(known) else f" of {ranks(stated).lower()}"
         what += f" (step_trace_time{of})"
+    who = who if len(every) == 1 else f"Mean of {who[:1].lower()}{who[1:]}"
     found = lost(every, late)
     period = step
     pause = sum(one.ns for one in found if one.name == PAUSE)

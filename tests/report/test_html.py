@@ -124,7 +124,9 @@ def test_the_verdict_comes_first(told):
     """What is lost, whose it is, what to do, and what would help."""
     verdict = told["overview"]["verdict"]
     assert verdict["text"] == "Rank 2 costs 299 µs per step (24 %), mostly computing."
-    assert verdict["lost"].startswith("Ranks 0-3: 1.24 ms per step. Lost: waiting for rank 2")
+    assert verdict["lost"].startswith(
+        "Mean of ranks 0-3: 1.24 ms per step. Lost: waiting for rank 2"
+    )
     assert verdict["advice"].startswith("Compare clock rates")
     first = told["overview"]["what_if"][0]
     assert (first["change"], first["text"]) == (
@@ -156,7 +158,7 @@ def test_without_a_loss_the_card_is_no_warning():
 def test_the_verdict_is_three_sentences_and_names_the_slow_rank(told):
     """The planted rank, 300 us late, for which three of four ranks wait."""
     assert len(told["overview"]["sentences"]) == 3
-    start = "Ranks 0-3: 1.24 ms per step. Lost: waiting for rank 2 224 µs (18 %), "
+    start = "Mean of ranks 0-3: 1.24 ms per step. Lost: waiting for rank 2 224 µs (18 %), "
     assert start in told["overview"]["headline"]
     assert told["overview"]["headline"].startswith("Rank 2 costs 299 µs per step (24 %)")
     assert told["overview"]["sentences"][1].startswith("Straggler: rank 2 takes 300 µs longer ")

@@ -157,7 +157,8 @@ class Inspection:
             count = len(self.unknown)
             files = "1 file" if count == 1 else f"{count} files"
             lines += _wrapped(f"{files} no reader knows: {shown}")
-        return [*[f"problem: {self.problem}"] * bool(self.problem), *lines]
+        problem = f"problem: {self.problem}".split("\n") if self.problem else []
+        return [*problem, *lines]
 
     def _rows(self) -> Iterable[tuple[str, ...]]:
         for capture in self.captures:

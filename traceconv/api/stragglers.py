@@ -58,7 +58,7 @@ class StragglerReport:
         """What people read.
 
         Args:
-            every: also which links are too few to compare.
+            every: also all ranks, and which links are too few to compare.
         """
         few = [
             f"links over {transport}: no verdict, too few to compare ({count})"
@@ -66,7 +66,8 @@ class StragglerReport:
         ]
         slow = [link.text() for link in self.slow_links]
         verdict = self.verdict
-        return [*verdict.lines(), *slow, *verdict.rank_lines(), *verdict.step_lines(), *few * every]
+        ranks = verdict.rank_lines(every)
+        return [*verdict.lines(every), *slow, *ranks, *verdict.step_lines(), *few * every]
 
     def plot(self, ax: Any = None) -> Any:
         """Draw a heat map: how much longer than its peers each rank takes in each step; if stages

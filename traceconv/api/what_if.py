@@ -116,10 +116,7 @@ def what_if(*paths: values.Paths, **keywords: Unpack[WhatIfArguments]) -> WhatIf
     except Unusable as e:
         raise EmptyResultError(f"the job cannot be replayed: {e}") from e
     if not replay.usable:
-        raise EmptyResultError(
-            f"{replay.error_text}: the replay does not reproduce the recorded steps, so "
-            "no prediction is possible"
-        )
+        raise EmptyResultError(f"no prediction is possible: {replay.too_wrong}")
     result = replayed.what_if(replay, options.change)
     if not options.change:
         verdict = judge(job.summaries, job.plan, job.groups)

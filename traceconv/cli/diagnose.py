@@ -103,6 +103,7 @@ def _short(diagnosis: Diagnosis) -> list[str]:
     counts += [say.number(len(findings.quiet), "check") + " passed"] * bool(findings.quiet)
     skipped = say.number(len(findings.unchecked), "check")
     counts += [f"{skipped} skipped (data not recorded)"] * bool(findings.unchecked)
+    counts += ["gains overlap and do not add up"] * (len(by_rule) > 1)
     end = [f"{', '.join(counts)}; -v: details"]
     room = screen.LINES - len(say.issue_lines(diagnosis.issues, say.ISSUE_LINES))
     for shown, short in ((SHOWN, str), (SHOWN, say.short), (SHOWN - 1, say.short)):

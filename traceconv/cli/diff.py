@@ -9,7 +9,6 @@ import click
 from click.core import ParameterSource
 
 from traceconv.cli import completion, files, options, say, screen
-from traceconv.core.errors import ComparisonError
 from traceconv.io import atomic
 from traceconv.options import values
 
@@ -87,16 +86,10 @@ def diff(
         report_form = files.form_of(Path(report), None, FORMATS)
     from traceconv import diff
 
-    try:
-        with say.bar(quiet=quiet) as progress:
-            comparison = diff(
-                before, after, **options.given(arguments), out=trace, force=force, progress=progress
-            )
-    except ComparisonError as e:
-        if arguments["on_unknown"] != "pass":
-            raise
-        say.message(f"no verdict: {say.with_flags(str(e))}", fg="yellow")
-        return
+    with say.bar(quiet=quiet) as progress:
+        comparison = diff(
+            before, after, **options.given(arguments), out=trace, force=force, progress=progress
+        )
     passed = comparison.outcome == "passed"
     if form in (None, "text") and not target.path and not verbose:
         top = _fitting(comparison, top)

@@ -36,6 +36,9 @@ def stragglers(
         say.document(report.as_dict())
     else:
         lines = report.lines(verbose)
+        lines = [
+            f"{line} ({screen.MORE})" if line.endswith(" more ranks") else line for line in lines
+        ]
         for line in lines if verbose else screen.folded(lines, screen.LINES - 1):
             say.data(line)
     say.show_issues(report.issues, quiet, verbose)

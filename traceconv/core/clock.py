@@ -148,6 +148,15 @@ def time_text(ns: float) -> str:
     return f"{digits(ns / scale)} {name}"
 
 
+def in_one_unit(lengths: Iterable[float | None]) -> list[str]:
+    """``1.10 ms``, ``0.02 ms``: as exact as the largest has three digits; "" for None."""
+    lengths = list(lengths)
+    name, scale = unit_for(max((ns for ns in lengths if ns is not None), default=0))
+    largest = max((ns / scale for ns in lengths if ns is not None), default=0)
+    places = 0 if largest >= 100 else 1 if largest >= 10 else 2
+    return ["" if ns is None else f"{ns / scale:.{places}f} {name}" for ns in lengths]
+
+
 def digits(value: float) -> str:
     """Three digits that count, whole ones all."""
     if value == int(value) and abs(value) < 1e6:

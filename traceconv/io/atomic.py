@@ -233,7 +233,9 @@ def check(path: str, force: bool = False, what: str = "the output") -> None:
 def refuse_existing(path: str, exists: bool, force: bool, what: str = "exists") -> None:
     """Raise OutputPathError if a file exists and must not be overwritten."""
     if exists and not force:
-        raise OutputPathError(f"{path}: {what}; pass `force=True` to overwrite it")
+        raise OutputPathError(
+            f"{path}: {what}; pass `force=True` to overwrite it, or name another file"
+        )
 
 
 def check_url(path: str, force: bool) -> None:

@@ -118,6 +118,7 @@ def headline(
         ]
         unknown = "computing was not recorded in any step, so losses are unknown"
         return f"{subject}: {'; '.join([*waits, unknown])}"
+    subject = subject if len(by_rank) == 1 else f"Mean of {subject[:1].lower()}{subject[1:]}"
     step = summary.length() + ("" if summary.gap_ns else _from(by_rank))
     if not summary.losses:
         idle = sum(loss.ns for loss in lost(by_rank) if loss.name in (INPUT, IDLE))

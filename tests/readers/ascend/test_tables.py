@@ -491,7 +491,7 @@ def test_steps_of_a_cluster_are_those_of_its_ranks(folder):
     folder.add("cluster_analysis_output/cluster_step_trace_time.csv", header + rows)
     found = traceconv.diagnose(str(folder.root), analyse=True)
     assert found.headline == (
-        "Ranks 0-1: 100 µs per step (cluster_step_trace_time). Lost: "
+        "Mean of ranks 0-1: 100 µs per step (cluster_step_trace_time). Lost: "
         "exposed communication 30 µs (30 %), idle 20 µs (20 %)"
     )
     assert [row["rank"] for row in found.document["overview"]["overlap"]["rows"]] == [0, 1]

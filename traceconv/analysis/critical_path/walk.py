@@ -147,7 +147,7 @@ def of_job(
     except Unusable as e:
         why = str(e)
     if replay and not why and not replay.usable:
-        why = f"{replay.error_text}: the replay does not reproduce the recorded steps"
+        why = replay.too_wrong
     if why or replay is None:
         return Path(why, shape=shape)
     size = max((summary.world_size for summary in summaries), default=-1)

@@ -98,6 +98,14 @@ class Replay:
         return self.error <= MOST_ERROR
 
     @property
+    def too_wrong(self) -> str:
+        """Why nothing may be concluded from it."""
+        return (
+            f"replayed steps differ from the recorded ones by {_percent(self.error)}; "
+            f"the limit is {_percent(MOST_ERROR)}"
+        )
+
+    @property
     def cut(self) -> str:
         """What counts as a step where none is marked; "" where steps are marked."""
         count = len(self.graph.steps)

@@ -455,9 +455,9 @@ RULES: tuple[Rule, ...] = (
         "to their mean",
         (Limit(10.0, "%", OWN),),
         f"{_OVERLAP} of at least two ranks, in marked steps that all of them have",
-        "The work is not shared out evenly, or a device is slow: compare the operators of this "
-        "rank with those of the fastest (stages of a pipeline may differ by design: where captures "
-        "state them, each is judged separately).",
+        "The work is not shared out evenly, or a device is slow: compare its operators with those "
+        'of the fastest rank (`traceconv diff` with `ranks="FASTEST:THIS"`). Stages of a pipeline '
+        "may differ by design; where captures state them, each is judged separately.",
         _overlap,
         _of_alike(lambda pieces: fmean(pieces["computing_ns"]), _compute_spread),
         fewest=2,

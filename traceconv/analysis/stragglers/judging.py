@@ -98,9 +98,9 @@ def _judged(
     if len(summaries) < 2:
         return msgspec.structs.replace(basis, reason="one rank was captured, so it has no peers")
     if not replay.usable:
-        why = f"{replay.error_text}: the replay does not reproduce the recorded steps"
+        why = replay.too_wrong
         if not any(group.named for summary in summaries for group in summary.collectives.groups):
-            why += "; the captures do not say which ranks form a group (profiles of PyTorch do)"
+            why += "; the captures do not name the ranks of a group"
         return msgspec.structs.replace(basis, reason=why)
     if not (replay.graph.sizes > 1).any():
         return msgspec.structs.replace(basis, reason=_unmatched(summaries, groups))

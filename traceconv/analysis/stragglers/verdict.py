@@ -17,7 +17,7 @@ from traceconv.analysis.replay.job import Replay
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT
 from traceconv.analysis.replay.remedies import OF_UNEVEN_WORK, Change, Remedy, remedies
 from traceconv.analysis.stragglers.links import SlowGroup
-from traceconv.core.clock import time_text
+from traceconv.core.clock import in_one_unit, time_text
 from traceconv.core.job_shape import called
 from traceconv.core.rank_ranges import format_ranges
 
@@ -402,7 +402,7 @@ class Verdict(msgspec.Struct, frozen=True):
         """The replay of the job, or why nothing can be concluded from one."""
         if self.replay is None:
             return self.reason
-        return self.replay if self.replay.usable else self.replay.error_text
+        return self.replay if self.replay.usable else self.replay.too_wrong
 
     @property
     def late(self) -> tuple[Late, ...]:
@@ -474,9 +474,13 @@ class Verdict(msgspec.Struct, frozen=True):
         longer = dict(zip(replay.graph.ranks, means, strict=True))
         return longer | {finding.rank: finding.excess_ns for finding in self.culprits}
 
-    def rank_lines(self) -> list[str]:
-        """A table of the ranks, those that take longest by themselves first; [] where they are not
-        compared."""
+    def rank_lines(self, every: bool = False) -> list[str]:
+        """A table of the ranks: those that the verdict names first, marked; then those that take
+        longest by themselves. [] where they are not compared.
+
+        Args:
+            every: all ranks, not only the first.
+        """
         longer = self.longer_ns
         if len(longer) < 2 or not self.replay:
             return []
@@ -487,32 +491,42 @@ class Verdict(msgspec.Struct, frozen=True):
         parts = dict(zip(graph.ranks, means.tolist(), strict=True))
         alone = dict(zip(graph.ranks, np.nanmean(own.table, axis=0).tolist(), strict=True))
         gains = {finding.rank: finding.gain_ns for finding in self.culprits}
-        order = sorted(longer, key=lambda rank: (-gains.get(rank, 0), -longer[rank], rank))
-        rows = [["mean per step", "longer", "own computing", "own host", "waiting", "costs"]]
-        for rank in order[:_ROWS]:
-            waits = max(self.replay.step_ns - alone[rank], 0)
-            lengths = (longer[rank], parts[rank][COMPUTE], parts[rank][HOST], waits)
-            cost = time_text(gains[rank]) if rank in gains else ""
-            rows.append([self.replay.shape.called(rank), *map(time_text, lengths), cost])
-        columns = [list(column) for column in zip(*rows, strict=True)]
-        columns = [cells for cells in columns if set(cells[1:]) - {"", time_text(0)}]
-        rows = [list(row) for row in zip(*columns, strict=True)]
+        named = {*gains, *(self.stage.ranks if self.stage else ())}
+        order = sorted(
+            longer, key=lambda rank: (rank not in named, -gains.get(rank, 0), -longer[rank], rank)
+        )
+        shown = order if every else order[:_ROWS]
+        lengths = {
+            "longer": [longer[rank] for rank in shown],
+            "own computing": [parts[rank][COMPUTE] for rank in shown],
+            "own host": [parts[rank][HOST] for rank in shown],
+            "waiting": [max(self.replay.step_ns - alone[rank], 0) for rank in shown],
+            "costs": [gains.get(rank) for rank in shown],
+        }
+        called = [f"{self.replay.shape.called(rank)}{' *' * (rank in named)}" for rank in shown]
+        columns = [["mean per step and gap", *called]]
+        columns += [[head, *in_one_unit(ns)] for head, ns in lengths.items() if any(ns)]
         wide = [max(map(len, column)) for column in columns]
         lines = [
             "  ".join([heading.ljust(wide[0]), *map(str.rjust, cells, wide[1:])]).rstrip()
-            for heading, *cells in rows
+            for heading, *cells in zip(*columns, strict=True)
         ]
-        return lines + [f"{len(order) - _ROWS} more ranks"] * (len(order) > _ROWS)
+        hidden = len(order) - len(shown)
+        return lines + [f"{hidden} more ranks"] * (hidden > 0)
 
-    def lines(self) -> list[str]:
-        """What people read, without the steps."""
+    def lines(self, every: bool = False) -> list[str]:
+        """What people read, without the steps.
+
+        Args:
+            every: also how far the job is from one with equal ranks.
+        """
         if self.hang:
             return self.hang.lines()
         if len(self.ranks) == 1 or not (self.compared or self.named):
             return [self.line()]
         lines = [self.line(), *(f"also: {cause.text()}" for cause in self.named[1:])]
         lines += [f"advice: {cause.advice}" for cause in self.named[:1]]
-        if self.named and self.replay and self.replay.slowdown >= _UNEVEN:
+        if every and self.named and self.replay and self.replay.slowdown >= _UNEVEN:
             lines.append(
                 f"without idle time, a step takes {self.replay.slowdown:.2f} times as long as with "
                 "equal ranks and links"
