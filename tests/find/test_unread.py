@@ -48,6 +48,20 @@ def with_password(content, every=True):
     return bytes(data)
 
 
+def cut_database():
+    """A report of Nsight Systems whose copy stopped before the kernels."""
+    database = sqlite3.connect(":memory:")
+    with closing(database):
+        database.executescript(
+            "CREATE TABLE StringIds (id, value);"
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, globalPid);"
+        )
+        rows = [(n, n + 1, 1 << 24) for n in range(2000)]
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?)", rows)
+        database.commit()
+        return database.serialize()[: 2 * 4096]
+
+
 # name, content, what it is, what to do, the issue beside others
 KINDS = [
     ("a.nsys-rep", b"?", "Nvidia's own format", "--type sqlite -o a.sqlite a.nsys-rep", PROFILE),
@@ -63,6 +77,7 @@ KINDS = [
     ("a.json.gz", gzip.compress(b"[" * 99)[:5], "not readable (cannot", "copy it again", PROFILE),
     ("a.json", b"", "empty", "record or copy it again", "empty-file"),
     ("a.json.gz", gzip.compress(b""), "empty", "record or copy it again", "empty-file"),
+    ("a.sqlite", cut_database(), "a damaged SQLite database (end of file", "copy it again", PROFILE),
     ("a.pt", zipped(**{"a__data.pkl": "x"}), "torch.save", "other files", ""),
     ("a.bin", pickle.dumps({"weights": [1]}), "a Python pickle", "never loaded", ""),
     ("a.bin", pickle.dumps([], protocol=2), "a Python pickle", "never loaded", ""),
