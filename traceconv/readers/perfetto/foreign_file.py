@@ -20,7 +20,7 @@ from traceconv.readers.perfetto.gpu import Gpu
 from traceconv.readers.perfetto.marks import DROPPED, Events, Marks
 from traceconv.readers.perfetto.others import Unread
 from traceconv.readers.perfetto.packets import packets
-from traceconv.readers.perfetto.places import Lane, Lanes, Places, Sort
+from traceconv.readers.perfetto.places import Lane, Lanes, Places, Sort, is_known
 from traceconv.readers.perfetto.slices import (
     Arrows,
     Slices,
@@ -31,6 +31,7 @@ from traceconv.readers.perfetto.slices import (
 )
 from traceconv.readers.perfetto.state import Sequences
 from traceconv.readers.perfetto.tracks import Descriptors
+from traceconv.readers.shared.arguments import quoted
 from traceconv.readers.shared.gpu_kernels import step_number
 
 
@@ -222,7 +223,7 @@ class _Content:
         track, op, step = self._placed(mark, name)
         start, dur = marks.time[mark] + self._part.shift_ns, own_slices.dur
         kind = np.where(marks.kind[mark] == INSTANT, Kind.INSTANT, Kind.SLICE).astype(np.int8)
-        args = self._merged_args(own_slices)
+        args = self._with_categories(self._merged_args(own_slices), marks.category[mark])
         rows, is_new = self._each_once(
             (track, start, dur, name, kind, self._alike(args)),
             (marks.lane[mark],),
@@ -296,6 +297,25 @@ class _Content:
             merged = [self._build.args(both_of(*pair)) for pair in zip(early, late, strict=True)]
             merged_args[with_both] = np.array(merged, np.int32)[pair_of_row]
         return merged_args
+
+    def _with_categories(self, args: I32, category: I32) -> I32:
+        """Arguments of rows with the categories that decide nothing, as the argument
+        ``trace_event``."""
+        kept = np.array([bool(text) and not is_known(text) for text in self._categories] + [False])
+        rows = np.flatnonzero(kept[category])
+        if not len(rows):
+            return args
+        pairs, pair_of_row = factored_rows(args[rows], category[rows])
+        texts = self._build.args_of(np.array([i for i, _ in pairs]))
+        members = [b'"trace_event":{"cat":' + quoted(text) + b"}}" for text in self._categories]
+        made = [
+            (text[:-1] + b"," if text[1:-1].strip() else b"{") + members[code]
+            for text, (_, code) in zip(texts, pairs, strict=True)
+        ]
+        first = self._build.args_bytes(b"".join(made), np.array([*map(len, made)], np.int32))
+        with_categories = args.copy()
+        with_categories[rows] = first + pair_of_row
+        return with_categories
 
     def _alike(self, args: I32) -> I64:
         """Numbers of arguments: those of one text have one."""

@@ -215,6 +215,11 @@ class Lanes:
         return f"{name} (machine {process[0]})" if self._machines else name
 
 
+def is_known(category: str) -> bool:
+    """Whether the category of an event decides what the event is."""
+    return any(word in _SORTS for word in category.lower().split(","))
+
+
 class Places:
     """Places the events of one rank.
 
@@ -291,7 +296,7 @@ class Places:
                 lane.name,
                 self._process(lane),
                 sort=int(not main),
-                process=lane.process[1] if self._many and lane.process else -1,
+                process=lane.process[1] if lane.process else -1,
                 thread=-1 if lane.process is None else lane.thread,
             )
         elif sort is Sort.CALL or sort is Sort.RANGE:
