@@ -257,6 +257,18 @@ def test_ranks_are_rows():
     assert set(one["Rank"].tolist()) == {1}
 
 
+def test_folders_of_the_user_do_not_choose_a_rule_of_steps(tmp_path):
+    """MindSpore counts the columns of a step in another way; its own names of folders tell."""
+    places = [tmp_path / name for name in ("a", "mindspore", "a_ascend_ms")]
+    for place in places:
+        shutil.copytree(ROOT / "golden" / "trace_view" / "two_windows" / "input", place)
+    plain, named, of_mindspore = (
+        traceconv.stats(place, by=["step_trace_time"])["step_trace_time"]["Stage(ns)"].tolist()
+        for place in places
+    )
+    assert plain == named != of_mindspore
+
+
 def test_what_reading_a_table_meets_is_told(tmp_path):
     """A row of the profiler's own table that is cut short is an issue of the run."""
     shutil.copytree(SAMPLE, tmp_path / "prof")

@@ -77,7 +77,7 @@ KINDS = [
     ("a.json.gz", gzip.compress(b"[" * 99)[:5], "not readable (cannot", "copy it again", PROFILE),
     ("a.json", b"", "empty", "record or copy it again", "empty-file"),
     ("a.json.gz", gzip.compress(b""), "empty", "record or copy it again", "empty-file"),
-    ("a.sqlite", cut_database(), "a damaged SQLite database (end of file", "copy it again", PROFILE),
+    ("a.sqlite", cut_database(), "SQLite database (end of file", "copy it again", PROFILE),
     ("a.pt", zipped(**{"a__data.pkl": "x"}), "torch.save", "other files", ""),
     ("a.bin", pickle.dumps({"weights": [1]}), "a Python pickle", "never loaded", ""),
     ("a.bin", pickle.dumps([], protocol=2), "a Python pickle", "never loaded", ""),

@@ -95,7 +95,7 @@ def _merge(
         check(table_path, target.force)
     moved = any(o.correction for o in clock.offsets.values())
     if (copy or keep) and options.mode == "source":
-        from traceconv.merging.copying import copied, copyable, kept
+        from traceconv.merging.copying import READERS, copied, copyable, kept
         from traceconv.merging.patch import Unusual
 
         lone = keep and len(captures.found) == 1 and not options.analyse
@@ -105,6 +105,12 @@ def _merge(
                     return kept(captures.found[0], target, captures.issues, options, run, clock)
                 if copy:
                     return copied(captures.found, target, captures.issues, options, run, clock)
+            elif (
+                keep
+                and target.writer().name == "chrome_json"
+                and all(capture.reader in READERS for capture in captures.found)
+            ):
+                captures.issues.add("not-copied", target.path, "events were selected or changed")
         except Unusual as e:
             captures.issues.add("not-copied", target.path, str(e)[:300])
     with _started(captures.found, run) as executor:

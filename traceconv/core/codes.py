@@ -109,7 +109,8 @@ far-stamp: loss
 missing-name: doubt
     An event without a name is kept under an empty name.
 not-copied: info
-    The files could not be merged by copying bytes; they were read and written again.
+    The events could not be copied as they are; they were read and written again, with categories
+    (kernel becomes compute) and numbers of processes and threads of traceconv.
 copy-faulty: doubt
     The files were merged by copying bytes, and viewers drop or misplace some of their events:
     see `traceconv validate`. `traceconv convert` or a .pftrace output repairs most of this.
