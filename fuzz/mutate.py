@@ -1,7 +1,8 @@
 """Mutations: seeded functions from bytes to bytes.
 
 Each takes a random generator, the bytes and the bytes of another input, and returns new bytes. They
-know no format; :data:`TOKENS` are what the formats at hand stumble over.
+know no format, as :mod:`fuzz.structure` does; :data:`TOKENS` are what the formats at hand stumble
+over.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from random import Random
+
+from fuzz.structure import structured
 
 Mutation = Callable[[Random, bytes, bytes], bytes]
 
@@ -208,8 +211,13 @@ KINDS: dict[str, Mutation] = {
 
 
 def mutated(rng: Random, data: bytes, other: bytes) -> tuple[str, bytes]:
-    """``data`` after one to three mutations, and their names joined by "+"."""
+    """``data`` after one to three mutations, half of the time after one that knows the format, or
+    after that one alone; and their names joined by "+"."""
     names = []
+    if rng.random() < 0.5 and (changed := structured(rng, data, other)):
+        if rng.random() < 0.7:
+            return changed
+        names, data = [changed[0]], changed[1]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         name, mutation = rng.choice(list(KINDS.items()))
         names.append(name)

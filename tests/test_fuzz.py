@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sqlite3
+import tarfile
+from contextlib import closing
 from random import Random
 
 import pytest
@@ -11,6 +15,7 @@ from effort import THOROUGH, effort
 from fuzz import differential, matrix, mutate, run
 from fuzz.pipeline import Outcome, examined, invented
 from fuzz.seeds import golden
+from fuzz.structure import structured
 from traceconv import convert
 from traceconv import validation as checks
 from traceconv.core.errors import Issues
@@ -67,6 +72,39 @@ def test_mutations_are_repeatable(kind):
     data, other = bytes(range(200)), b"other"
     assert mutation(Random(7), data, other) == mutation(Random(7), data, other)
     assert isinstance(mutation(Random(7), b"", b""), bytes)
+
+
+def _database():
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE t (start INTEGER, name TEXT)")
+        database.executemany("INSERT INTO t VALUES (?, ?)", [(i, f"op {i}") for i in range(20)])
+        database.commit()
+        return database.serialize()
+
+
+def _archive():
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        archive.addfile(tarfile.TarInfo("rank0.csv"), io.BytesIO())
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "kinds"),
+    [
+        (_database(), {"sqlite-rename", "sqlite-view", "sqlite-value", "sqlite-wal"}),
+        (b"\x0a\x04\x08\x01\x10\x02\x18\x07", {"protobuf"}),
+        (b"start,name\n1,a\n2,b\n", {"csv-columns", "csv-delimiter", "csv-lines", "csv-mark"}),
+        (_archive(), {"tar"}),
+    ],
+    ids=["sqlite", "protobuf", "csv", "tar"],
+)
+def test_structures_say_something_else_and_stay_structures(data, kinds):
+    """In several ways, the same for the same seed."""
+    changed = [structured(Random(seed), data, b"") for seed in range(60)]
+    assert kinds <= {kind for kind, _ in filter(None, changed)}
+    assert len({content for _, content in filter(None, changed)}) >= 4
+    assert changed[:5] == [structured(Random(seed), data, b"") for seed in range(5)]
 
 
 def test_mutants_of_a_reader_hold(capfd):

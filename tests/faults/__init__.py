@@ -28,6 +28,7 @@ from random import Random
 import traceconv
 from tests.support.golden_cases import case_folder
 from traceconv import TraceconvError
+from traceconv.api import watch as watching
 from traceconv.cli import run as cli
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +110,14 @@ def _packed(place: Path) -> None:
     traceconv.pack(str(place / "in"), out=str(place / "run.tcz"), force=True, views=True, jobs=1)
 
 
+def _watched(place: Path) -> None:
+    watching.SETTLED_S = watching.POLL_S = 0.0
+    (place / "traces").mkdir(exist_ok=True)
+    for window in traceconv.watch(place / "in", once=True, out=str(place / "traces"), align="none"):
+        if window.error:
+            raise TraceconvError(window.error)
+
+
 def _joined(place: Path) -> object:
     shards = [str(place / f"{i}.shard") for i in range(2)]
     for i in range(2):
@@ -130,6 +139,7 @@ COMMANDS = (
     Command("bundle", lambda p: _merge(p, "b.tar", mode="detail", jobs=1), ("b.tar",)),
     Command("shard, join", _joined, ("0.shard", "1.shard", "joined.pftrace")),
     Command("pack", _packed, ("run.tcz",)),
+    Command("watch", _watched, ("traces/window-00001.pftrace",)),
     Command("report", _report, ("report.html",)),
     Command("salvage", _salvage, ("saved.json", "saved.json.losses.json")),
     Command(
