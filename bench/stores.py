@@ -1,8 +1,9 @@
 """``python -m bench.stores FOLDER``: whether stores and the cache give what captures give.
 
 Every file and folder is packed, and everything is made of both: traces of every view and format, a
-window of time, tables, findings, stragglers, clocks. Analyses of the captures are made once more
-with what the cache keeps. A line for each output that differs, and one at the end::
+window of time, tables, findings, stragglers, clocks. Analyses are made once more of the summaries
+in the store, and of what the cache keeps of the captures. A line for each output that differs, and
+one at the end::
 
     python -m bench.stores ../shared/data --share 0/4
 """
@@ -59,6 +60,7 @@ def outputs(path: str, store: str, place: Path) -> Iterator[tuple[str, Any, Any]
     for name, make in ANALYSES.items():
         expected = attempt(partial(make, cache=False), path)
         yield name, attempt(partial(make, cache=False), store), expected
+        yield f"{name} from the store's summary", attempt(make, store), expected
         attempt(make, path)  # keeps its summaries
         yield f"{name} from the cache", attempt(make, path), expected
 
