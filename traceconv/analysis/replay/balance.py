@@ -3,7 +3,7 @@ have the same amount."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 import msgspec
@@ -14,7 +14,8 @@ from traceconv.analysis.replay.operations import COMPUTE, COPY
 from traceconv.core.columns import F64, I32, I64, Mask
 
 _MOST_CELLS = 64  # parts of a step
-_AT_ONCE = 1 << 17  # parts of work
+_AT_ONCE = 1 << 17  # parts of work: 10 MB
+_KEPT = 8  # blocks of them
 _LEAST = 0.1  # of the time of work is in each half
 _MAINLY = 0.9  # of the time of work is in whole cells
 _RUN_BITS = 32
@@ -69,8 +70,7 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
     """
     steps, ranks = len(graph.steps), len(graph.ranks)
     blocks = _blocks(graph)
-    some = (parts for parts in (_Parts.of(graph, one) for one in blocks) if len(parts.ns))
-    if (sample := next(some, None)) is None:
+    if (sample := next((parts for parts in blocks() if len(parts.ns)), None)) is None:
         return EvenWork(np.ones(len(graph)))
     cells = _cells(sample)
     curves, of_name = _Curves.of(graph, roles, blocks)
@@ -79,8 +79,7 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
     by_name = of_name[half_of == 1].sum() >= _LEAST * of_name.sum()
     size = 2, ranks, steps, cells
     table, expected = np.zeros(size), np.zeros(size)
-    for block in blocks:
-        parts = _Parts.of(graph, block)
+    for parts in blocks():
         half = half_of[parts.name] if by_name else parts.end.astype(np.int64) % 2
         cell = np.ravel_multi_index((half, parts.rank, parts.step, parts.cell(cells)), size)
         np.add.at(table.reshape(-1), cell, parts.ns)
@@ -104,8 +103,7 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
         within *= restored[:, :, None]
     factor = np.ones(len(graph))
     before, after = np.zeros((2, len(graph)), np.float32)
-    for block in blocks:
-        parts = _Parts.of(graph, block)
+    for parts in blocks():
         weights = (
             of_ranks[parts.rank, parts.step] * within[parts.rank, parts.step, parts.cell(cells)]
         )
@@ -186,17 +184,15 @@ class _Curves(msgspec.Struct, frozen=True):
     ns: F64
 
     @classmethod
-    def of(cls, graph: Graph, roles: I64, blocks: Sequence[slice]) -> tuple[_Curves, F64]:
+    def of(cls, graph: Graph, roles: I64, blocks: _Blocks) -> tuple[_Curves, F64]:
         """The curves, and the time of each kernel."""
         first_name = roles * len(graph.names)
-        alike = (np.unique(_Parts.of(graph, block).alike(first_name)) for block in blocks)
-        keys = np.unique(np.concatenate([*alike]))
+        keys = np.unique(np.concatenate([np.unique(p.alike(first_name)) for p in blocks()]))
         sizes = (keys & _RUN_MASK) + 1
         ends = np.cumsum(sizes)
         begins, of_name, change = ends - sizes, np.zeros(len(graph.names)), np.zeros(ends[-1])
         times = np.zeros(len(keys), np.int64)
-        for block in blocks:
-            parts = _Parts.of(graph, block)
+        for parts in blocks():
             of_name += np.bincount(parts.name, parts.ns, len(of_name))
             curve = np.searchsorted(keys, parts.alike(first_name))
             each, at = parts.ns / (parts.end - parts.begin), begins[curve]
@@ -213,15 +209,22 @@ class _Curves(msgspec.Struct, frozen=True):
         return np.asarray(self.ns[at + end] - self.ns[at + begin])
 
 
-def _blocks(graph: Graph) -> list[slice]:
-    """Parts of whole ranks, not too many at once."""
+_Blocks = Callable[[], Iterable[_Parts]]
+
+
+def _blocks(graph: Graph) -> _Blocks:
+    """Makes the parts of whole ranks, not too many at once; a few are made only once."""
     ends = np.searchsorted(graph.rank[graph.part], np.arange(len(graph.ranks) + 1)).tolist()
-    found, first = [], 0
+    blocks, first = [], 0
     for low, high in pairwise(ends):
         if high - first > _AT_ONCE and low > first:
-            found.append(slice(first, low))
+            blocks.append(slice(first, low))
             first = low
-    return [*found, slice(first, ends[-1])]
+    blocks.append(slice(first, ends[-1]))
+    if len(blocks) <= _KEPT:
+        made = [_Parts.of(graph, block) for block in blocks]
+        return lambda: made
+    return lambda: (_Parts.of(graph, block) for block in blocks)
 
 
 def _cells(parts: _Parts) -> int:
