@@ -259,7 +259,7 @@ def test_blocks_do_not_unpack_to_more_than_their_column():
     """A small block of many zeros takes no more memory than the column it is of."""
     bomb = blocks.pack(bytes(100 << 20))
     with pytest.raises(ValueError, match="does not hold 80 bytes"):
-        blocks.unpacked(bomb, [len(bomb)], np.dtype("i8"), 10)
+        blocks.unpacked(bomb, [len(bomb)], np.dtype("i8"), 10, False)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "i8", "f8"])
@@ -269,9 +269,23 @@ def test_columns_of_every_type_come_back(dtype):
     column = random.integers(0, 256, 3 * blocks.BYTES // 2, np.uint8).view(dtype)
     if dtype != "f8":
         column = np.append(column, np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype))
-    packed = [*blocks.packed(column)]
+    differences, packed = blocks.packed(column)
+    packed = [*packed]
     sizes = [len(block) for block in packed]
-    back = blocks.unpacked(b"".join(packed), sizes, column.dtype, len(column))
+    back = blocks.unpacked(b"".join(packed), sizes, column.dtype, len(column), differences)
     assert back.tobytes() == column.tobytes()
-    first = blocks.unpacked(packed[1], sizes[1:2], column.dtype, len(column), 1)
+    first = blocks.unpacked(packed[1], sizes[1:2], column.dtype, len(column), differences, 1)
     assert first.tobytes() == column[blocks.rows_of(column.dtype) :].tobytes()
+
+
+def test_times_are_stored_as_differences_and_durations_are_not():
+    """Whichever is smaller; each comes back."""
+    random = np.random.default_rng(3)
+    durations = random.integers(1000, 60000, 9000)
+    for column, differences in ((np.cumsum(durations) + (1 << 60), True), (durations, False)):
+        chosen, packed = blocks.packed(column)
+        packed = [*packed]
+        assert chosen is differences
+        sizes = [len(block) for block in packed]
+        back = blocks.unpacked(b"".join(packed), sizes, column.dtype, len(column), chosen)
+        assert (back == column).all()

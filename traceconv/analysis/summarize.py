@@ -217,7 +217,7 @@ def part(summary: RankSummary, requested: SummaryRequest) -> RankSummary:
     )
 
 
-_COSTLY = (*tables.BY["stack"], *tables.WITH_SCOPES)
+_COSTLY = (*tables.BY["stack"], *tables.WITH_SCOPES, "comm_op", "idle_gap", "range_instance")
 
 
 def all_parts() -> SummaryRequest:

@@ -1,9 +1,10 @@
 """Columns in compressed blocks, which are read independently.
 
-A block holds 64 KiB of a column. Integers are stored as differences to the previous value in the
-block, and their bytes are grouped by significance: neighbours differ little, so most bytes are
-zero. A block is a zlib stream (RFC 1950), whose checksum detects damage. zstd would save a quarter
-of the bytes, and would be another package to install.
+A block holds 64 KiB of a column. Bytes of integers are grouped by significance: most of the high
+ones are equal. Where that makes the first block of a column smaller, as of times, its values are
+stored as differences to the previous value in the block. A block is a zlib stream (RFC 1950), whose
+checksum detects damage. zstd would save a quarter of the bytes, and would be another package to
+install.
 """
 
 from __future__ import annotations
@@ -35,11 +36,16 @@ def rows_of(dtype: np.dtype[Any]) -> int:
     return BYTES // dtype.itemsize
 
 
-def packed(column: NDArray[Any]) -> Iterator[bytes]:
-    """The blocks of a column."""
+def packed(column: NDArray[Any]) -> tuple[bool, Iterator[bytes]]:
+    """Whether a column is stored as differences, and its blocks."""
     size = rows_of(column.dtype)
-    for begin in range(0, len(column), size):
-        yield pack(_sorted_bytes(np.ascontiguousarray(column[begin : begin + size])))
+    parts = [column[begin : begin + size] for begin in range(0, len(column), size)]
+    plain, differences = (
+        sum(len(pack(_sorted_bytes(part, by_step))) for part in parts[:1])
+        for by_step in (False, True)
+    )
+    by_step = differences < plain
+    return by_step, (pack(_sorted_bytes(part, by_step)) for part in parts)
 
 
 def pack(content: bytes) -> bytes:
@@ -49,7 +55,12 @@ def pack(content: bytes) -> bytes:
 
 
 def unpacked(
-    data: Any, sizes: Sequence[int], dtype: np.dtype[Any], rows: int, first: int = 0
+    data: Any,
+    sizes: Sequence[int],
+    dtype: np.dtype[Any],
+    rows: int,
+    differences: bool,
+    first: int = 0,
 ) -> NDArray[Any]:
     """The column of some blocks of a column.
 
@@ -57,6 +68,7 @@ def unpacked(
         data:  the blocks, end to end.
         sizes: bytes of each of them.
         rows:  of the whole column.
+        differences: whether it is stored as differences.
         first: number of the first block.
 
     Raises:
@@ -68,7 +80,8 @@ def unpacked(
     offset = 0
     for number, size in enumerate(sizes):
         rows_of_block = column[number * per_block : (number + 1) * per_block]
-        _restore(unpack(data[offset : offset + size], rows_of_block.nbytes), rows_of_block)
+        content = unpack(data[offset : offset + size], rows_of_block.nbytes)
+        _restore(content, rows_of_block, differences)
         offset += size
     return column
 
@@ -89,16 +102,18 @@ def unpack(stream: Any, size: int) -> bytes:
     return content
 
 
-def _sorted_bytes(values: NDArray[Any]) -> bytes:
+def _sorted_bytes(values: NDArray[Any], differences: bool) -> bytes:
+    values = np.ascontiguousarray(values)
     if values.dtype.kind == "f" or values.dtype.itemsize == 1:
         return values.tobytes()
     plain = values.view(f"<u{values.dtype.itemsize}")
     steps = plain.copy()
-    steps[1:] -= plain[:-1]
+    if differences:
+        steps[1:] -= plain[:-1]
     return steps.view(np.uint8).reshape(len(steps), -1).T.tobytes()
 
 
-def _restore(content: bytes, into: NDArray[Any]) -> None:
+def _restore(content: bytes, into: NDArray[Any], differences: bool) -> None:
     """The opposite of :func:`_sorted_bytes`."""
     if into.dtype.kind == "f" or into.dtype.itemsize == 1:
         into[:] = np.frombuffer(content, into.dtype)
@@ -106,4 +121,5 @@ def _restore(content: bytes, into: NDArray[Any]) -> None:
     by_byte = np.frombuffer(content, np.uint8).reshape(into.dtype.itemsize, -1)
     steps = into.view(f"<u{into.dtype.itemsize}")
     steps.view(np.uint8).reshape(len(into), -1)[:] = by_byte.T
-    np.cumsum(steps, out=steps)
+    if differences:
+        np.cumsum(steps, out=steps)

@@ -175,9 +175,11 @@ class _Output:
         return self._file.tell() - self._start
 
     def put(self, column: Any) -> list[Any]:
-        """Write a column; its place, its length, its type, and the sizes of its blocks if any."""
+        """Write a column; its place, its length and its type; of a packed one also the sizes of its
+        blocks, and whether these are of differences."""
         if self._packed:
-            return self._put_blocks(column.dtype, blocks.packed(column), len(column))
+            differences, packed = blocks.packed(column)
+            return [*self._put_blocks(column.dtype, packed, len(column)), differences]
         self._file.write(b"\0" * (-self.at() % 8))
         location = [self.at(), len(column), column.dtype.str]
         self._file.write(np.ascontiguousarray(column).view(np.uint8).data)
@@ -200,7 +202,7 @@ class _Output:
                 yield blocks.pack(bytes(buffered))
 
         location = self._put_blocks(np.dtype(np.uint8), full(), 0)
-        return [location[0], size, *location[2:]]
+        return [location[0], size, *location[2:], False]
 
     def _put_blocks(self, dtype: np.dtype[Any], packed: Iterable[bytes], rows: int) -> list[Any]:
         offset, sizes = self.at(), []
@@ -459,13 +461,14 @@ class _Opened:
         if dtype.kind not in "iuf" or dtype != _TYPES.get(name, dtype):
             raise ValueError(f"{name} is of type {kind}")
         if packed:
-            data, sizes = self._blocks(offset, rows, dtype, packed[0])
-            return blocks.unpacked(data, sizes, dtype, rows)
+            sizes, differences = packed
+            data, sizes = self._blocks(offset, rows, dtype, sizes)
+            return blocks.unpacked(data, sizes, dtype, rows, differences)
         return np.frombuffer(self._within(offset, rows * dtype.itemsize), dtype)
 
     def some(self, name: str, rows: I32) -> Any:
         """Some rows of a packed column, ascending: only the blocks with them are read."""
-        offset, row_count, kind, sizes = self.described["columns"][name]
+        offset, row_count, kind, sizes, differences = self.described["columns"][name]
         dtype = np.dtype(kind)
         if dtype != _TYPES[name]:
             raise ValueError(f"{name} is of type {kind}")
@@ -476,7 +479,7 @@ class _Opened:
         for number in np.unique(of_block).tolist():
             begin, after = np.searchsorted(of_block, [number, number + 1])
             block = data[ends[number] : ends[number + 1]]
-            content = blocks.unpacked(block, [len(block)], dtype, row_count, number)
+            content = blocks.unpacked(block, [len(block)], dtype, row_count, differences, number)
             values[begin:after] = content[rows[begin:after] - number * per_block]
         return values
 
@@ -516,7 +519,7 @@ class _Opened:
             inner = tuple(map(self._blob, self.described["blobs"]))
             return Args(inner, self.column("args.address"), length)
         address = np.cumsum(length, dtype=np.int64) - length
-        offset, size, kind, sizes = self.described["columns"]["args"]
+        offset, size, kind, sizes, _ = self.described["columns"]["args"]
         data, sizes = self._blocks(offset, size, np.dtype(kind), sizes)
         block_sizes = np.full(len(sizes), blocks.BYTES)
         block_sizes[-1:] = size - (len(sizes) - 1) * blocks.BYTES
