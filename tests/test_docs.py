@@ -77,7 +77,7 @@ def test_every_table_is_explained(root, table):
 def test_no_option_is_offered_that_does_not_exist():
     """What the documents write as an option of ours is one."""
     known = {option for _, option in OPTIONS} | {"--help", "--version", "--update-golden"}
-    others = r"nsys|nvprof|msprof|rocprofv3|viztracer|python -m tests\S*"
+    others = r"nsys|nvprof|msprof|rocprofv3|viztracer|torchrun|python -m tests\S*"
     text = re.sub(rf"(?m)`?\b(?:{others}) [^`\n]*`?", "", written())
     assert set() == set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known
 

@@ -204,13 +204,11 @@ def test_the_extra_is_named(tmp_path, monkeypatch):
 def test_a_real_job_on_cpus(tmp_path):
     """Two processes train with Gloo; the one that sleeps 200 ms in every step is named, unless the
     machine is too busy for a verdict."""
-    from tests.recordings.__main__ import started
-
-    arguments = [(tmp_path / "prof", rank, 2, 1, 200) for rank in range(2)]
-    job = started(sys.executable, "torch_training.py", arguments, stderr=subprocess.PIPE)
-    said = [one.communicate(timeout=300)[1] for one in job]
-    assert [one.returncode for one in job] == [0, 0]
-    assert said[0].count("traceconv: wrote") == 2
-    named = said[0].count("straggler: ")
-    assert named == said[0].count("straggler: rank 1 ") == 2 - said[0].count("no verdict: replay")
-    assert "traceconv:" not in said[1]
+    program, folder = ROOT / "examples" / "slow_rank.py", tmp_path / "prof"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, str(program), str(folder), "--slow", "1"]
+    job = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    said = job.stderr
+    assert job.returncode == 0 and said.count("traceconv: wrote") == 2
+    named = said.count("straggler: ")
+    assert named == said.count("straggler: rank 1 ") == 2 - said.count("no verdict: replay")

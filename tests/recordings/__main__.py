@@ -191,7 +191,7 @@ def _differences(found, stated, sleeps, collectives):
     return faults
 
 
-def started(python, program, arguments, stderr=subprocess.DEVNULL):
+def started(python, program, arguments):
     """Processes of a job, each with its arguments and a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -199,7 +199,7 @@ def started(python, program, arguments, stderr=subprocess.DEVNULL):
     return [
         subprocess.Popen(
             [python, str(HERE / program), *map(str, own), port],
-            stdout=subprocess.PIPE, stderr=stderr, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )
         for own in arguments
     ]  # fmt: skip

@@ -43,7 +43,8 @@ def opened(
     Args:
         found: the captures below ``paths``, if they are known already.
     """
-    captures = (found or found_below(paths, source)).ranks(ranks, run.allow_missing_ranks)
+    below = found_below(paths, source) if found is None else found
+    captures = below.ranks(ranks, run.allow_missing_ranks)
     with analysed(captures.found, captures.issues, run) as ranks_below:
         yield ranks_below
 
