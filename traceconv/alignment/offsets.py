@@ -230,8 +230,11 @@ def gathered(captures: Sequence[Capture]) -> bool:
 
 
 def one_file(captures: Sequence[Capture]) -> bool:
-    """Whether all ranks come from the same files, whose writer used one clock."""
-    return len({(c.source.label, c.files) for c in captures}) == 1
+    """Whether all ranks come from the same files, whose writer used one clock: not the clocks of
+    several hosts since their boot."""
+    domains = {c.clock.domain if c.clock else None for c in captures}
+    one_clock = domains != {Domain.MONOTONIC} or len({c.host for c in captures}) == 1
+    return one_clock and len({(c.source.label, c.files) for c in captures}) == 1
 
 
 def one_host_clock(captures: Sequence[Capture]) -> bool:

@@ -301,6 +301,24 @@ def test_processes_of_an_rpd(tmp_path):
     assert sorted(set(first.events.step.tolist())) == [-1, 3]
 
 
+def test_processes_and_gpus_of_merged_nodes_are_told_by_the_strides(tmp_path):
+    """As the views of rocmProfileData tell them; hosts have a clock each."""
+    database(tmp_path / "x.rpd", rocm_files.rpd((31, 10_000_031)))
+    with closing(sqlite3.connect(tmp_path / "x.rpd")) as merged, merged:
+        merged.execute("CREATE TABLE IF NOT EXISTS rocpd_metadata (tag, value)")
+        strides = [("pid_stride", "10000000"), ("gpu_stride", "1000")]
+        merged.executemany("INSERT INTO rocpd_metadata (tag, value) VALUES (?, ?)", strides)
+        merged.execute("UPDATE rocpd_op SET gpuId = gpuId + 999 WHERE gpuId = 1")
+        merged.execute("UPDATE rocpd_monitor SET deviceId = 1000 WHERE id = 2")
+    opened = traceconv.open(tmp_path)
+    assert [(c.host, c.pid) for c in opened.found] == [("node 0", 31), ("node 1", 31)]
+    for trace in opened.traces():
+        assert {t.device for t in trace.tracks if t.layer is Layer.DEVICE} == {0}
+        assert {t.thread for t in trace.tracks if t.layer is Layer.RUNTIME} == {31}
+        assert len(trace.counters) == 1
+    assert traceconv.align(tmp_path).plan.issues.count("unaligned") == 2
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", ["csv_set", "tool_json"])
 def test_outputs_do_not_depend_on_the_order_of_hashes(case, tmp_path):

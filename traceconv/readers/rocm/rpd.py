@@ -6,16 +6,19 @@ Units and clock: integer ns since the host booted.
 Rank from:  "rank<n>" in the path, else the order of process numbers, with an issue. Every process
             of a file is a capture.
 Quirks:     operations name no process: they are that of the call they belong to (golden case
-            two_processes). Sizes of copies are beside the calls. Values of monitors are text.
+            two_processes). Sizes of copies are beside the calls. Values of monitors are text. In a
+            file that was merged of several nodes, the numbers of processes and GPUs are those of
+            their node plus a multiple of the strides that ``rocpd_metadata`` states.
 Ignored:    code objects, signals, arguments of calls but for user marks.
-Source:     the tables' own columns, read by name.
+Source:     the tables' own columns, read by name; for strides the views of rocmProfileData's
+            ``utilitySchema.cmd``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
@@ -28,6 +31,26 @@ if TYPE_CHECKING:
     from traceconv.readers.shared.sqlite.database import Database
 
 _SIGNS = ("rocpd_api", "rocpd_op")
+
+
+class RpdProcess(NamedTuple):
+    """A process of a database.
+
+    Attributes:
+        pid:   as its rows have it; -1 if the database names none.
+        first: whether tables that are not read are counted with it.
+        first_of_node: whether monitors of its node, and operations of no process, are its.
+        node, pid_stride, gpu_stride: processes and threads of its node are numbered from
+            ``node * pid_stride`` on, GPUs from ``node * gpu_stride`` on; the strides are 0 where
+            all are of one node.
+    """
+
+    pid: int
+    first: bool
+    first_of_node: bool
+    node: int
+    pid_stride: int
+    gpu_stride: int
 
 
 class RpdReader:
@@ -62,7 +85,7 @@ class RpdReader:
         build.file = capture.source.title(capture.files[0])
         build.hints.free_rule = "device"
         with opened(capture.source, capture.files[0], salvage=True) as database:
-            Reading(build, database, capture.pid, capture.detail).read()
+            Reading(build, database, capture.detail).read()
             for damaged in database.damaged_places():
                 build.skip("truncated", damaged)
 
@@ -71,20 +94,33 @@ def _captures(source: Source, name: str, database: Database) -> list[Capture]:
     from traceconv.readers.shared.lines import capture_of_file
 
     pids = [pid for pid in database.distinct("rocpd_api", "pid") if pid >= 0] or [-1]
-    alone = len(pids) == 1
+    stated = dict(database.rows("rocpd_metadata", "tag", "value"))
+    pid_stride, gpu_stride = (
+        int(text) if (text := str(stated.get(tag, ""))).isascii() and text.isdecimal() else 0
+        for tag in ("pid_stride", "gpu_stride")
+    )
+    nodes = [pid // pid_stride if pid_stride else 0 for pid in pids]
+    several = len(set(nodes)) > 1
     clock = Anchor(Domain.MONOTONIC, evidence="ns since the host booted")
     capture = capture_of_file(RpdReader.name, source, name, clock)
-    if not alone:
+    if len(pids) > 1:
         capture = replace(capture, rank=None, rank_from="")
-    return [
-        replace(
-            capture,
-            pid=pid,
-            label=capture.label if alone else f"{capture.label} (process {pid})",
-            detail=i == 0,  # whether operations of no process are its
+    captures = []
+    for i, (pid, node) in enumerate(zip(pids, nodes, strict=True)):
+        number = pid - node * pid_stride
+        process = f" (process {number}" + (f" of node {node})" if several else ")")
+        strides = (pid_stride, gpu_stride) if several else (0, 0)
+        own = RpdProcess(pid, i == 0, nodes.index(node) == i, node, *strides)
+        captures.append(
+            replace(
+                capture,
+                pid=number,
+                host=f"node {node}" if several else capture.host,
+                label=capture.label + process * (len(pids) > 1),
+                detail=own,
+            )
         )
-        for i, pid in enumerate(pids)
-    ]
+    return captures
 
 
 READER = RpdReader()

@@ -8,6 +8,7 @@ from msgspec import structs
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, Layer, OpClass
 from traceconv.readers.rocm.process import CALLS, KERNELS, MARKERS, QUEUES, Category, Process
+from traceconv.readers.rocm.rpd import RpdProcess
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import (
     KERNEL,
@@ -103,29 +104,31 @@ _CATEGORIES = {
 
 
 class Reading:
-    """Reads one process into ``build``.
+    """Reads one process into ``build``."""
 
-    Args:
-        pid:   of the process; -1 if the database names none.
-        first: whether what is of no process is its.
-    """
-
-    def __init__(self, build: TraceBuilder, database: Database, pid: int, first: bool) -> None:
-        self._build, self._database, self._pid, self._first = build, database, pid, first
+    def __init__(self, build: TraceBuilder, database: Database, process: RpdProcess) -> None:
+        self._build, self._database, self._process = build, database, process
 
     def read(self) -> None:
         """Put everything into the trace."""
         all_calls = database_rows(self._database, API)
-        is_own = all_calls["pid"] == self._pid
-        if self._first:
+        is_own = all_calls["pid"] == self._process.pid
+        if self._process.first:
             is_own |= all_calls["pid"] < 0
         calls = all_calls.take(is_own)
+        first_thread = self._process.node * self._process.pid_stride
+        calls.columns["thread"] -= np.where(calls["thread"] >= first_thread, first_thread, 0)
         self._operations(calls, self._calls(calls), all_calls["id"])
-        if self._first:
+        if self._process.first_of_node:
             self._monitors()
+        if self._process.first:
             for name in self._database.tables:
                 if name not in READ and not name.startswith("sqlite_"):
                     self._build.skip("kind-not-read", f"table {name}", self._database.count(name))
+
+    @property
+    def _first_gpu(self) -> int:
+        return self._process.node * self._process.gpu_stride
 
     def _texts(self, ids: I64) -> dict[int, str]:
         requested = np.unique(ids[ids >= 0])
@@ -170,9 +173,13 @@ class Reading:
         arrows = self._database.columns("rocpd_api_ops", {"api_id": -1, "op_id": -1})
         call = picked(arrows["api_id"], lookup(arrows["op_id"], rows["id"]))
         is_own = np.isin(call, calls["id"])
-        if self._first:
-            is_own |= ~np.isin(call, every_call)
+        free = ~np.isin(call, every_call)
+        if stride := self._process.gpu_stride:
+            free &= rows["device"] // stride == self._process.node
+        if self._process.first_of_node:
+            is_own |= free
         rows, call = rows.take(is_own), call[is_own]
+        rows.columns["device"] -= self._first_gpu
         rows.columns["call"] = call
         kinds, texts = self._texts(rows["type"]), self._texts(rows["name"])
         described = np.isin(rows["name"], [i for i, text in texts.items() if text])
@@ -190,6 +197,9 @@ class Reading:
     def _monitors(self) -> None:
         """Add samples of monitors, such as clocks and power."""
         rows = database_rows(self._database, MONITORS)
+        if stride := self._process.gpu_stride:
+            rows = rows.take(rows["device"] // stride == self._process.node)
+            rows.columns["device"] -= self._first_gpu
         numbers = rows["device"].tolist()
         places = [
             (kind.upper(), number) for kind, number in zip(rows.texts("kind"), numbers, strict=True)
