@@ -166,7 +166,7 @@ JSON: dict[str, bytes | list[dict[str, Any]]] = {
     "J16-id: pid": [x(pid=-1)],
     "P11-zero: json": [x(pid=0, tid=5)],
     "J16-args": b'[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":1,"args":{"x":NaN}}]',
-    "J16-args: number": [x(args={"x": 1 << 64})],
+    "J16-number": [x(args={"x": 1 << 64})],
     "J16-event: counter": [{"ph": "C", "name": "m", "pid": 1, "ts": 1, "args": {"x": "much"}}],
     "J16-event: async": [{"ph": "b", "name": "a", "pid": 1, "ts": 1}],
     "J16-event: instant": [{"ph": "i", "name": "a", "pid": 1, "ts": 1}],

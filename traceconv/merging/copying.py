@@ -107,7 +107,9 @@ def copied(
     return plain(written=written, overview=overview, headline=job.headline(), verdict=job.verdict())
 
 
-_KEPT_FAULTS = frozenset(("P11-zero", "P20-unbound", "J16-id", "J16-overlap", "J16-ts-grid"))
+_KEPT_FAULTS = frozenset(
+    ("P11-zero", "P20-unbound", "J16-id", "J16-number", "J16-overlap", "J16-ts-grid")
+)
 """What viewers make of numbers and of flows; reading and writing such files loses more."""
 
 

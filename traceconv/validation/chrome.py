@@ -297,8 +297,11 @@ class _Records:
             track = (scope, pid if scope == "p" else "") if scope else track
         if pid == 0 and phase not in "bne" and not scope:
             self._tally.add("P11-zero", place)
-        if not all(map(_fits, _leaves(event.get("args")))):
-            self._tally.add("J16-args", place)
+        for leaf in _leaves(event.get("args")):
+            if isinstance(leaf, int) and not -_INT64 <= leaf < _INT64:
+                self._tally.add("J16-number", place)
+            elif leaf is _BAD or (isinstance(leaf, float) and not math.isfinite(leaf)):
+                self._tally.add("J16-args", place)
         rank = -_INT64 if phase == "E" else -dur if phase == "X" else 0
         self.events.append(
             _Event(ts, rank, self.number, phase, dur, track, name, category, flow, act)
@@ -401,13 +404,6 @@ def _leaves(value: Any) -> Iterator[Any]:
             pending.extend(current)
         else:
             yield current
-
-
-def _fits(leaf: Any) -> bool:
-    """Whether a viewer keeps a value: a number is finite and within 64 bits."""
-    if isinstance(leaf, int):
-        return -_INT64 <= leaf < _INT64
-    return math.isfinite(leaf) if isinstance(leaf, float) else leaf is not _BAD
 
 
 class _Slice:

@@ -130,9 +130,9 @@ RULES: dict[str, Rule] = {
         "which viewers round; write it as text."
     ),
     "J16-args": _silent(
-        "Arguments that viewers cannot parse (NaN, surrogate escapes ...) are dropped, and "
-        "numbers beyond 64 bits are changed."
+        "Arguments that viewers cannot parse (NaN, surrogate escapes ...) are dropped."
     ),
+    "J16-number": _silent("A number in the arguments is beyond 64 bits, and viewers change it."),
     "J16-flow": _error(
         "A flow event is inside no slice, starts twice, or has no usable id or direction; the "
         "arrow is dropped."
