@@ -58,7 +58,8 @@ SHAPES = ("Input Dims", "input_shapes")
 
 def launching(trace: Trace, rows: NDArray[np.intp]) -> I64:
     """Event row of the innermost framework operator that launched each device row; -1 if none."""
-    return _launching(trace)[rows]
+    of_rows: I64 = _launching(trace)[rows]
+    return of_rows
 
 
 @once_each
