@@ -1,17 +1,17 @@
-"""What the pages of the reference say, made from the code when the site is built.
+"""Writes what pages of the reference have from the code: commands, formats, rules, tables, issues.
 
-A page holds ``<!-- generated NAME -->`` where the text of a function of :data:`GENERATED` goes.
+It is between ``<!-- generated NAME -->`` and ``<!-- end -->``, of a function of :data:`GENERATED`.
 MkDocs calls the functions ``on_...`` (``hooks`` in ``mkdocs.yml``).
 
-    python docs/reference.py rules        prints one of them
+    python docs/reference.py              after a change of an option, a rule, a table or an issue
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -27,7 +27,7 @@ from traceconv.find import registry
 _ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>~?([\w.]+)</code>")
 """A cross reference of a docstring, as Markdown makes it."""
 
-MARK = re.compile(r"<!-- generated ([a-z ]+) -->")
+MARK = re.compile(r"(?s)<!-- generated ([a-z ]+) -->(?:.*?<!-- end -->)?")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -168,13 +168,15 @@ GENERATED: dict[str, Callable[[], str]] = {
 """By the name that a page gives."""
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """The page with what is generated for it.
+def filled(page: str) -> str:
+    """A page with what is generated for it.
 
     Raises:
         KeyError: it asks for something that nothing here makes.
     """
-    return MARK.sub(lambda mark: GENERATED[mark[1]](), markdown)
+    return MARK.sub(
+        lambda mark: f"<!-- generated {mark[1]} -->\n\n{GENERATED[mark[1]]()}\n\n<!-- end -->", page
+    )
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -183,4 +185,8 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 if __name__ == "__main__":
-    say.data(GENERATED[sys.argv[1]]())
+    for page in sorted(Path(__file__).parent.rglob("*.md")):
+        text = page.read_text()
+        if filled(text) != text:
+            page.write_text(filled(text))
+            say.data(f"wrote {page}")

@@ -54,7 +54,7 @@ class Alignment:
                     offset.method,
                     us_text(offset.offset_ns),
                     f"{offset.drift_ppt / 1e6:.3f}" if offset.drift_ppt else "",
-                    "unknown" if error is None else f"{error / 1e3:.1f}",
+                    f"{error / 1e3:.1f}" if error is not None else "unknown",
                     str(offset.matches or ""),
                     offset.evidence if every else offset.evidence.partition("; a clock change")[0],
                 )

@@ -52,7 +52,7 @@ class Diagnosis:
     remedies: tuple[Remedy, ...] = ()
 
     def __repr__(self) -> str:
-        count = len(self.findings.findings)
+        count = len(self.findings.by_rule())
         ranks = format_ranges(self.findings.ranks)
         return f"<Diagnosis of ranks {ranks}: {count} findings>"
 

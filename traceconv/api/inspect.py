@@ -162,7 +162,7 @@ class Inspection:
 
     def _rows(self) -> Iterable[tuple[str, ...]]:
         for capture in self.captures:
-            rank = UNKNOWN if capture.rank is None else str(capture.rank)
+            rank = str(capture.rank) if capture.rank is not None else UNKNOWN
             graphs = self.counts.get(_rank(capture), {}).get("graphs", capture.graphs)
             for window in capture.parts or (capture,):
                 d = described(window)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
+
 from traceconv.alignment import plan as clocks
 from traceconv.analysis.replay import what_if as replayed
 from traceconv.analysis.replay.graph import Unusable
@@ -70,11 +72,13 @@ class WhatIfReport:
         rows = [
             (remedy.change.change, time_text(remedy.gain_ns), f"{100 * remedy.share:.2g} %",
              remedy.change.advice)
-            for remedy in self.suggested
+            for remedy in sorted(self.suggested, key=lambda remedy: -remedy.gain_ns)
         ]  # fmt: skip
+        before = time_text(float(np.mean(self.result.before_ns)))
+        whole = "" if self.result.cut else " (a step with the gap before it)"
         wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return [
-            "changes that save most, per step, each by itself:",
+            f"changes that save most, each by itself, of {before}{whole}:",
             *(f"{a:{wide[0]}}  {b:>{wide[1]}}  {c:>{wide[2]}}  {d}" for a, b, c, d in rows),
             *note,
         ]

@@ -103,7 +103,8 @@ class Commands(click.Group):
                 call = " ".join(["traceconv merge", *args])
                 raise click.UsageError(f"no command given; did you mean: {call}", ctx)
             if not ctx.resilient_parsing:  # a shell asks what could follow
-                raise click.UsageError(unknown("command", word, COMMANDS), ctx)
+                hint = "; `diagnose -o FILE.html` writes a report" if word == "report" else ""
+                raise click.UsageError(unknown("command", word, COMMANDS) + hint, ctx)
         return super().resolve_command(ctx, args)
 
 

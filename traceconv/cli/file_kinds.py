@@ -32,10 +32,10 @@ def rows(readers: Plugins[Reader]) -> list[Row]:
     """(kind, files, where they are shown) of everything that readers recognise."""
     kinds = [(r.title, r.files, getattr(r, "shown", _LANES)) for r in readers.found.values()]
     kinds += [(f"table {kind}", KINDS[kind].files, "; ".join(_shown(kind))) for kind in KINDS]
-    kinds += [("beside them", files, f"`inspect`: {use}") for files, _, use in USES]
-    kinds += [("beside them", files, f"`inspect`: {use}") for files, use in GRAPH_CAPTURES]
-    kinds += [("beside them", files, f"`inspect`: {SAME_RUN}") for files in _OTHER_FORMS]
-    return [*kinds, ("beside them", "anything else in the folder", f"`inspect`: {NOT_NEEDED}")]
+    kinds += [("next to them", files, f"`inspect`: {use}") for files, _, use in USES]
+    kinds += [("next to them", files, f"`inspect`: {use}") for files, use in GRAPH_CAPTURES]
+    kinds += [("next to them", files, f"`inspect`: {SAME_RUN}") for files in _OTHER_FORMS]
+    return [*kinds, ("next to them", "anything else in the folder", f"`inspect`: {NOT_NEEDED}")]
 
 
 def _shown(kind: str) -> Iterator[str]:

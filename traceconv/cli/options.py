@@ -63,6 +63,7 @@ def of(
             shown = say.with_flags((help or {}).get(name, declaration.help))
             if default not in (None, False, True, ()):
                 words = ",".join(default) if isinstance(default, tuple) else default
+                words = f"{default / 1e9:g}s" if name.endswith("_ns") else words
                 shown += f"  [default: {words}]"
             function = option(
                 *declaration.flags, name, section=section, usual=declaration.usual, default=None,

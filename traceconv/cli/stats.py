@@ -71,8 +71,9 @@ def stats(
         output, form, FORMATS, as_json=as_json, force=force, quiet=quiet, apart=ONE_TABLE
     )
     form = target.form
+    single = ""
     if form == "csv" and not target.path:
-        _refuse_several(values.words(arguments["by"] or BY, "by"))
+        single = _only_table(values.words(arguments["by"] or BY, "by"))
     if form in FLAMES:
         _of_paths(arguments)
     screened = not target.path and say.fits()
@@ -106,6 +107,8 @@ def stats(
             why = "the profilers left no tables beside these timelines"
         raise EmptyResultError(why)
     shown = statistics.results
+    if single:
+        shown = tuple(result for result in shown if result.table.name == single)
     if form in SHEETS:  # a table without rows would be an empty file or sheet
         shown = tuple(result for result in shown if result.rows)
         for line in missing.values() if not quiet else ():
@@ -136,7 +139,7 @@ def _show(statistics: Statistics, digest: bool, each: bool) -> None:
     from traceconv.report import table_text
 
     steps = step_digest(statistics) if digest else None
-    shown = statistics.results if steps is None else [steps]
+    shown = [steps] if steps else statistics.results
     width = say.width() if say.fits() else 100
     limit = screen.RESULT - 1 if say.fits() else 100 + sum(result.rows for result in shown)
     groups = [[result] for result in shown] if each else [shown]
@@ -231,8 +234,8 @@ def _of_paths(arguments: dict[str, Any]) -> None:
 PATHS = (("stack",), ("stack_path",))
 
 
-def _refuse_several(by: Sequence[str]) -> None:
-    """Raise before any work is done for CSV tables that would follow each other in one stream.
+def _only_table(by: Sequence[str]) -> str:
+    """The table of a CSV stream: the one that is asked for, or the one with the name of its group.
 
     Raises:
         click.UsageError: ``by`` names several tables, or maybe (those of files).
@@ -241,12 +244,13 @@ def _refuse_several(by: Sequence[str]) -> None:
     from traceconv.analysis.tables.catalog import chosen
 
     names = chosen(by)
-    if len(names) > 1:
+    if len(names) > 1 and not (len(by) == 1 and by[0] in names):
         single = next((name for name in names if chosen([name]) == [name]), "type")
         raise click.UsageError(
             f"a CSV file holds one table, and these are {len(names)}: {', '.join(names)}; choose "
             f"one (--by {single}), or write a file for each (-o FILE.csv)"
         )
+    return by[0] if by[0] in names else names[0]
 
 
 def rendered(

@@ -302,7 +302,7 @@ class WatchOptions(Group):
     timeout_ns: int = option(
         60_000_000_000, values.length, "--timeout", metavar="60s", usual=True,
         help="How long a window waits for ranks that do not come and for files that are cut off, "
-        "from its last file. Default: 60s.",
+        "from its last file.",
     )  # fmt: skip
     out: str | None = option(
         None, values.path, "-o", "--output", metavar="FOLDER", complete="files", usual=True,

@@ -347,7 +347,7 @@ def _changed_ranks(comparison: RunComparison) -> list[str]:
 
 def _more(before: int, after: int) -> str:
     share = _percent(before, after)
-    percent = "" if share is None else f" ({signed_percent(share)})"
+    percent = f" ({signed_percent(share)})" if share is not None else ""
     return f"{signed(after - before)}{percent}"
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+from traceconv.core.errors import UnknownFormatError
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.io.window import Window
@@ -135,6 +136,8 @@ def _read(source: Source, name: str, records: _Records, label: str, tally: Tally
         if form in (Form.OTHER, Form.EMPTY):
             if not keys.closed:
                 refuse("the file does not end")
+            if form is Form.OTHER:
+                raise UnknownFormatError(f"{label}: JSON without a list of events, so no trace")
             return None
         while state is State.GOING:
             state = salvage.read(window, _CHUNK)

@@ -118,7 +118,7 @@ def _summary_facts(trace: Trace) -> Columns:
 TABLES: Sequence[Table] = (
     Table(
         "api",
-        "Runtime calls (api_statistic.csv)",
+        "Runtime calls",
         "Calls of one level and name: Time = sum of durations; Avg = Time / Count; Min; Max; "
         "Variance = mean squared distance from the mean, in us^2; Ratio = Time / sum of all Times "
         "of the rank. Where a timeline has no calls they are those of the profiler's own table.",

@@ -213,7 +213,7 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
 
     rank_by_text: dict[str, int] = {}
     ranks: set[int] = set()
-    nameless = 0
+    nameless, text = 0, ""
     unread: tuple[str, str] | None = None
     with source.open(name) as stream:
         lines = Lines(stream, report)
@@ -234,6 +234,10 @@ def _ranks(source: Source, name: str, layout: Layout, issues: Issues) -> tuple[s
                     )
             nameless += rank == ABSENT
         ranks = set(rank_by_text.values()) - {ABSENT}
+    if bound and bound.regex and nameless and not ranks:
+        raise MalformedInputError(
+            title, "", f"the pattern of the rank matches no {bound.column!r}, such as {text[:40]!r}"
+        )
     if unread and not rank_by_text and bound and not bound.regex:
         where, text = unread
         raise MalformedInputError(
