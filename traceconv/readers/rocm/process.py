@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -118,6 +118,26 @@ def category(name: str) -> Category:
         if low.startswith(begin):
             return Category(Layer.RUNTIME, title)
     return Category(Layer.HOST, name if name not in ("", "host") else "")
+
+
+class RpdProcess(NamedTuple):
+    """A process of a database.
+
+    Attributes:
+        pid:   as its rows have it; -1 if the database names none.
+        first: whether tables that are not read are counted with it.
+        first_of_node: whether monitors of its node, and operations of no process, are its.
+        node, pid_stride, gpu_stride: processes and threads of its node are numbered from
+            ``node * pid_stride`` on, GPUs from ``node * gpu_stride`` on; the strides are 0 where
+            all are of one node.
+    """
+
+    pid: int
+    first: bool
+    first_of_node: bool
+    node: int
+    pid_stride: int
+    gpu_stride: int
 
 
 @dataclass

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
@@ -31,26 +31,6 @@ if TYPE_CHECKING:
     from traceconv.readers.shared.sqlite.database import Database
 
 _SIGNS = ("rocpd_api", "rocpd_op")
-
-
-class RpdProcess(NamedTuple):
-    """A process of a database.
-
-    Attributes:
-        pid:   as its rows have it; -1 if the database names none.
-        first: whether tables that are not read are counted with it.
-        first_of_node: whether monitors of its node, and operations of no process, are its.
-        node, pid_stride, gpu_stride: processes and threads of its node are numbered from
-            ``node * pid_stride`` on, GPUs from ``node * gpu_stride`` on; the strides are 0 where
-            all are of one node.
-    """
-
-    pid: int
-    first: bool
-    first_of_node: bool
-    node: int
-    pid_stride: int
-    gpu_stride: int
 
 
 class RpdReader:
@@ -91,6 +71,7 @@ class RpdReader:
 
 
 def _captures(source: Source, name: str, database: Database) -> list[Capture]:
+    from traceconv.readers.rocm.process import RpdProcess
     from traceconv.readers.shared.lines import capture_of_file
 
     pids = [pid for pid in database.distinct("rocpd_api", "pid") if pid >= 0] or [-1]

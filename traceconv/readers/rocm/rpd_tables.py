@@ -7,8 +7,15 @@ from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, Layer, OpClass
-from traceconv.readers.rocm.process import CALLS, KERNELS, MARKERS, QUEUES, Category, Process
-from traceconv.readers.rocm.rpd import RpdProcess
+from traceconv.readers.rocm.process import (
+    CALLS,
+    KERNELS,
+    MARKERS,
+    QUEUES,
+    Category,
+    Process,
+    RpdProcess,
+)
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import (
     KERNEL,
