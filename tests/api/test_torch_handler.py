@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import types
@@ -207,7 +208,8 @@ def test_a_real_job_on_cpus(tmp_path):
     program, folder = ROOT / "examples" / "slow_rank.py", tmp_path / "prof"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, str(program), str(folder), "--slow", "1"]
-    job = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    job = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     said = job.stderr
     assert job.returncode == 0 and said.count("traceconv: wrote") == 2
     named = said.count("straggler: ")
