@@ -307,6 +307,21 @@ def test_query_that_does_not_end_is_stopped(here, monkeypatch):
         found.columns("T", {"id": 0})
 
 
+def test_a_text_of_a_database_has_a_largest_size(here, monkeypatch):
+    """A cell that says that it holds more is an error that names the file."""
+    monkeypatch.setattr(_sqlite, "MAX_TEXT", 1000)
+    path = database(
+        "CREATE TABLE STRING_IDS(id INTEGER PRIMARY KEY, value TEXT);"
+        "INSERT INTO STRING_IDS VALUES (1, hex(zeroblob(600)));"
+    )
+    (source,) = sources([str(path)])
+    with (
+        pytest.raises(TraceconvError, match=path.name),
+        _sqlite.opened(source, path.name) as found,
+    ):
+        list(found.rows("STRING_IDS", "id", "value"))
+
+
 def test_schema_that_is_no_utf8(here):
     """SQLite's own message quotes it; ours names the file."""
     path = database("CREATE TABLE STRING_IDS(id INTEGER, value TEXT);")

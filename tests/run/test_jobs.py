@@ -24,10 +24,12 @@ from traceconv.core.errors import (
     MalformedInputError,
     OptionError,
     OutputError,
+    ResourceError,
     SourceError,
     TraceconvError,
 )
-from traceconv.run.executor import SMALL_RUN_BYTES, worker_count
+from traceconv.options.groups import RunOptions
+from traceconv.run.executor import LOWEST, SMALL_RUN_BYTES, started, worker_count
 from traceconv.store import rank_file
 
 RANKS = 3
@@ -408,3 +410,14 @@ def test_workers_fit_into_memory(monkeypatch):
     monkeypatch.delenv("TRACECONV_JOBS", raising=False)
     assert worker_count(None, [1 << 50] * 8) == 1
     assert 1 <= worker_count(None, [SMALL_RUN_BYTES] * 8) <= 8
+
+
+def test_a_memory_limit_is_that_of_all_processes():
+    """Workers and the process that starts them share it; each needs the least that there is."""
+    limit = 5 * LOWEST
+    assert worker_count(None, [SMALL_RUN_BYTES] * 8, limit) <= 4
+    with (
+        pytest.raises(ResourceError, match=f"too small for 8 workers .* {9 * LOWEST >> 20}M"),
+        started(RunOptions(jobs=8, mem_limit=limit), [1] * 8),
+    ):
+        pass

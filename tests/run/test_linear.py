@@ -55,12 +55,24 @@ def calls(words):
     return count
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
-    "words", [["inspect"], ["merge", "-o", "t.json", "-f", "--report", "t.html"]]
+    "words",
+    [
+        ["inspect"],
+        ["merge", "-o", "t.json", "-f", "--report", "t.html"],
+        *(["align", "--align", method] for method in ("collective", "meta", "wall")),
+        ["stragglers"],
+        ["critical-path"],
+        ["what-if"],
+        ["diagnose", "-o", "t.html", "-f"],
+    ],
+    ids=" ".join,
 )
 def test_work_is_in_proportion_to_ranks(tmp_path, monkeypatch, capsys, words):
     """Four times as many ranks are no more than 4 ** 1.1 times the calls."""
     monkeypatch.chdir(tmp_path)
     few, many = (recorded(tmp_path / str(n), n) for n in (FEW, MANY))
     once = [*words, "-q", "-j", "1"]
+    assert run([*once, few]) == 0  # modules are loaded, patterns are compiled
     assert calls([*once, many]) < (MANY / FEW) ** 1.1 * calls([*once, few])

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from traceconv.core.errors import OptionError
+from traceconv.core.errors import OptionError, ResourceError
 from traceconv.io.threads import using
 from traceconv.options.groups import RunOptions
 from traceconv.run import engines
@@ -125,6 +125,11 @@ def started(run: RunOptions, sizes: Sequence[int], shared: bool = True) -> Itera
     parallel = workers > 1 or engine != "local"
     shares = workers + 1 if workers > 1 and engine == "local" else 1
     share = None if run.mem_limit is None else run.mem_limit // shares
+    if run.mem_limit is not None and share is not None and share < LOWEST <= run.mem_limit:
+        raise ResourceError(
+            f"a memory limit of {run.mem_limit >> 20}M is too small for {workers} workers and the "
+            f"process that starts them: give {LOWEST * shares >> 20}M or more, or fewer jobs"
+        )
     threads = thread_count(run.jobs, workers) if engine == "local" else 1
     with (
         limited(share),
