@@ -221,7 +221,7 @@ def test_a_pause_is_no_part_of_a_step():
     """Shares are of the step and its part of the gaps where steps do not follow at once."""
     one = Losses(2, known_ns=200_000, free_ns=24_000, pauses=1, pause_ns=300_000)
     assert headline({0: one}) == (
-        "Rank 0: 250 µs per iteration (step 100 µs + gap 150 µs). Lost: "
+        "Rank 0: step 100 µs + gaps 150 µs = 250 µs. Lost: "
         "gaps between steps 150 µs (60 %), idle 12 µs (5 %)"
     )
 

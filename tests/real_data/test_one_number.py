@@ -159,7 +159,7 @@ def test_the_page_has_the_figures_of_the_document(run):
 def test_a_step_with_its_gap_has_one_length():
     """In the headline, on the critical path, in a replay and in its gain."""
     found = traceconv.diagnose(CAPTURES[0], analyse=True, jobs=1)
-    assert "5.65 ms per iteration (step 4.06 ms + gap 1.59 ms)" in found.headline
+    assert "step 4.06 ms + gaps 1.59 ms = 5.65 ms" in found.headline
     path, changed = traceconv.critical_path(CAPTURES[0]), traceconv.what_if(CAPTURES[0])
     assert "3 steps with the gaps before them, 5.65 ms each" in path.lines()[0]
     assert changed.result.as_dict()["step_ns"] == pytest.approx(5.65e6, abs=5e3)

@@ -160,7 +160,7 @@ def headline(every, late, size):
     pause = sum(one.ns for one in found if one.name == PAUSE)
     if 100 * pause >= step:
         period += pause
-        what = f"{length(period)} per iteration (step {length(step)} + gap {length(pause)})"
+        what = f"step {length(step)} + gaps {length(pause)} = {length(period)}"
     named = [one for one in found if one.ns >= period / 100]
     if not named:
         idle = sum(one.per.get(name, 0) for one in known for name in (INPUT, IDLE)) / len(known)

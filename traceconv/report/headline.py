@@ -39,7 +39,7 @@ class Lost(msgspec.Struct, frozen=True):
 
     Attributes:
         step_ns: the mean step of the ranks of which it is known, 0 if of none.
-        gap_ns:  the gap between steps, if it is material; it is in no step.
+        gap_ns:  the gaps between steps, per step, if they are material; they are in no step.
         computing_ns: the part of the step in which devices compute.
         per_step: whether steps are marked; else it is all that was recorded.
         steps:   how many, over all ranks.
@@ -88,8 +88,8 @@ class Lost(msgspec.Struct, frozen=True):
     def length(self) -> str:
         """How long a step takes."""
         if self.gap_ns:
-            terms = f"step {time(self.step_ns)} + gap {time(self.gap_ns)}"
-            return f"{time(self.whole_ns)} per iteration ({terms})"
+            step, gaps, whole = map(time, (self.step_ns, self.gap_ns, self.whole_ns))
+            return f"step {step} + gaps {gaps} = {whole}"
         return f"{time(self.step_ns)} {'per step' if self.per_step else 'recorded'}"
 
 

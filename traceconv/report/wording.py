@@ -85,9 +85,9 @@ def tiles(lost: Lost, overlap: Told, verdict: Told, shape: JobShape) -> list[dic
         per = "Step" if lost.per_step else "Recorded"
         counted = f"{lost.steps} {'step' if lost.per_step else 'recording'}{'s' * (lost.steps > 1)}"
         mean = f"mean of {counted}, all ranks" if lost.steps > 1 else f"of {counted}"
-        note = f"and a gap of {time(lost.gap_ns)}" if lost.gap_ns else mean
+        note = f"and gaps of {time(lost.gap_ns)}" if lost.gap_ns else mean
         figures.append((per, time(lost.step_ns), note))
-        basis = "of an iteration" if lost.gap_ns else "of a step" if lost.per_step else "of it"
+        basis = "of step and gaps" if lost.gap_ns else "of a step" if lost.per_step else "of it"
         shares = [("computing", lost.computing_ns, basis)]
         for loss in lost.losses:  # how long others wait is another figure than the cost of a rank
             of_what = f"{basis}, mean of all ranks" if loss.name == LATE else basis
