@@ -134,7 +134,7 @@ def test_the_compiled_part_refuses_what_does_not_fit():
     """It would read beyond its columns."""
     part, row = native.replay(), np.zeros((2, 1), np.int32)
     none, meets, ns = np.array([2, 2], np.int32), np.array([0, 1]), np.zeros((2, 1))
-    assert part.ends(row + 2, none, meets, ns + 1, ns, 1) == np.ones(2).tobytes()
+    assert part.ends(row + 2, none, meets, ns + 1, ns, 1) == np.array([1.0, 1, 0]).tobytes()
     assert part.levels(np.array([[2], [0]], np.int32), np.array([0, 1], np.int32)) == (
         np.array([0, 1], np.int32).tobytes()
     )

@@ -13,7 +13,7 @@ from traceconv.alignment.sequences import paired
 from traceconv.core.columns import I32, I64
 
 
-class Matched(msgspec.Struct, frozen=True):
+class Matched(msgspec.Struct):
     """One group: its operations as rows, its ranks as columns.
 
     Attributes:
@@ -43,6 +43,10 @@ class Matched(msgspec.Struct, frozen=True):
     row: I32
     doubts: tuple[str, ...]
     identified: tuple[bool, ...] = ()
+
+    def release(self) -> None:
+        """Free the times, where nobody needs them any more."""
+        self.start_ns = self.end_ns = self.start_ns[:0].copy()
 
 
 def matched(

@@ -167,7 +167,7 @@ EDGES = 4
 NOT_REQUESTED = "not requested"
 
 
-class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Operations(msgspec.Struct, kw_only=True, eq=False):
     """Times are int64 ns on the rank's own clock; operations are ordered by start.
 
     Attributes:
@@ -216,6 +216,13 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    def release(self) -> None:
+        """Free what only the graph of the job needs, where nobody makes another graph: columns but
+        for start, end and first kernel of operations."""
+        empty = Operations()
+        for name in ("step", "call", "before", "host_ns", "at", "name", "ns", "count"):
+            setattr(self, name, getattr(empty, name))
 
     def check(self, calls: int) -> None:
         """Raise ValueError unless columns fit together and the parts add up."""

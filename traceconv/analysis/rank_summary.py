@@ -147,7 +147,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     losses: dict[int, Losses] = {}
     items: StepItems = StepItems()
     phases: I64 = np.zeros((0, 3), np.int64)
-    replay: Operations = Operations()
+    replay: Operations = msgspec.field(default_factory=Operations)
     recorded: Recorded = Recorded()
     steps_marked: bool = False
     partial: tuple[str, ...] = ()

@@ -139,7 +139,7 @@ def diagnosed(
     summaries, plan, groups = job.summaries, job.plan, job.groups
     if len(summaries) > 1:
         options.run.progress(0, 0, f"replaying {len(summaries)} ranks")
-    verdict = judging.judge(summaries, plan, groups)
+    verdict = judging.judge(summaries, plan, groups, release=not options.analyse)
     path = NOT_FOLLOWED
     if options.analyse:
         path = of_job(summaries, plan, groups, job.captures, replay=verdict.replay)

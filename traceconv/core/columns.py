@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 I8: TypeAlias = "NDArray[np.int8]"
 I32: TypeAlias = "NDArray[np.int32]"
+F32: TypeAlias = "NDArray[np.float32]"
 I64: TypeAlias = "NDArray[np.int64]"
 F64: TypeAlias = "NDArray[np.float64]"
 Mask: TypeAlias = "NDArray[np.bool_]"

@@ -57,6 +57,10 @@ class Allocator(Protocol):
         """Give pages of freed memory back to the system, if there are ``least`` bytes of it."""
         ...
 
+    def apart(self, least: int, /) -> None:
+        """From now on, give blocks of ``least`` bytes and more back as soon as they are freed."""
+        ...
+
     def watch(self, mapped: mmap, /) -> None:
         """Let the pages of a file mapped for reading leave memory, too."""
         ...

@@ -14,6 +14,9 @@ def resident() -> int:
 def trim(least: int, /) -> None:
     """Give pages of freed memory back to the system, if there are ``least`` bytes of it."""
 
+def apart(least: int, /) -> None:
+    """From now on, give blocks of ``least`` bytes and more back as soon as they are freed."""
+
 def watch(mapped: mmap.mmap, /) -> None:
     """Let the pages of a file mapped for reading leave memory, too, until :func:`forget`.
 

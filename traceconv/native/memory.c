@@ -455,7 +455,22 @@ static PyObject *memory_trim(PyObject *Py_UNUSED(self), PyObject *given)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(apart_doc, "apart(least)\n--\n\nFrom now on, blocks of `least` bytes and more go back to"
+    " the system as soon as they are freed.");
+
+static PyObject *memory_apart(PyObject *Py_UNUSED(self), PyObject *given)
+{
+    size_t least = PyLong_AsSize_t(given);
+    if (least == (size_t)-1 && PyErr_Occurred())
+        return NULL;
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, (int)least);
+#endif
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"apart", memory_apart, METH_O, apart_doc},
     {"trim", memory_trim, METH_O, trim_doc},
     {"watch", memory_watch, METH_O, watch_doc},
     {"forget", memory_forget, METH_O, forget_doc},

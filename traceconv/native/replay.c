@@ -77,8 +77,8 @@ static int ordered(const Graph *g)
 
 PyDoc_STRVAR(ends_doc,
     "ends(before, source, meets, lengths, delays, scenarios)\n\n"
-    "When each row ends, as doubles, the rows of each scenario one after the other. Lengths and\n"
-    "delays have a column for each scenario, or one for all.");
+    "When each row ends, as doubles, the rows of each scenario one after the other, and after them\n"
+    "a 0. Lengths and delays have a column for each scenario, or one for all.");
 
 static PyObject *ends(PyObject *Py_UNUSED(self), PyObject *args)
 {
@@ -88,7 +88,6 @@ static PyObject *ends(PyObject *Py_UNUSED(self), PyObject *args)
                           &scenarios))
         return NULL;
     PyObject *result = NULL;
-    double *cells = NULL;
     size_t rows = (size_t)source.len / sizeof(int32_t), size = rows * sizeof(double);
     Graph g = {before.buf, source.buf, meets.buf, lengths.buf, delays.buf, rows, 1,
                (size_t)meets.len / sizeof(int64_t), 1, 1};
@@ -108,22 +107,15 @@ static PyObject *ends(PyObject *Py_UNUSED(self), PyObject *args)
         PyErr_SetString(PyExc_ValueError, "columns that do not fit together");
         goto done;
     }
-    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size * scenarios);
-    cells = malloc((rows + 1) * sizeof *cells);
-    if (!cells || !result) {
-        Py_CLEAR(result);
-        PyErr_NoMemory();
+    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(size + sizeof(double)) * scenarios);
+    if (!result)
         goto done;
-    }
-    char *out = PyBytes_AS_STRING(result);
+    double *out = (double *)PyBytes_AS_STRING(result);
     Py_BEGIN_ALLOW_THREADS
-    for (size_t scenario = 0; scenario < (size_t)scenarios; scenario++) {
-        replay(&g, scenario, cells);
-        memcpy(out + scenario * size, cells, size);
-    }
+    for (size_t scenario = 0; scenario < (size_t)scenarios; scenario++)
+        replay(&g, scenario, out + scenario * (rows + 1));
     Py_END_ALLOW_THREADS
 done:
-    free(cells);
     PyBuffer_Release(&before);
     PyBuffer_Release(&source);
     PyBuffer_Release(&meets);

@@ -27,6 +27,7 @@ from traceconv.run.emptiness import nothing_read, unread
 from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import map_ranks, stored
 from traceconv.run.stages import collectives, events, passed
+from traceconv.scratch.memory import give_back
 from traceconv.store.cache import Kept
 from traceconv.store.store_file import StoredSource
 
@@ -156,6 +157,7 @@ class Ranks:
                 cached.keep(batch)
                 batch.clear()
         cached.keep(batch)
+        give_back()
         return found
 
 

@@ -87,6 +87,18 @@ def give_back() -> None:
         native.trim(LEAST_FREE)
 
 
+def large_apart() -> None:
+    """From now on, give the memory of arrays of 1 MB and more back as soon as they are freed.
+
+    For work on columns of millions of rows: the C library would keep them for later, and those that
+    come and go leave holes between those that stay. It costs page faults. Does nothing without the
+    compiled part.
+    """
+    native = allocator()
+    if native:
+        native.apart(1 << 20)
+
+
 class ReadMapping(mmap.mmap):
     """A file mapped for reading; under a limit that is set its pages leave memory with those of
     arrays."""

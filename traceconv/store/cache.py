@@ -138,7 +138,7 @@ class Kept:
         for path in _files(self._folder):
             with suppress(OSError):
                 try:
-                    yield from _read(path, rank_by_key).items()
+                    yield from _read(path, rank_by_key)
                 except (ValueError, TypeError, KeyError):
                     path.unlink()
 
@@ -163,20 +163,19 @@ class Kept:
             shrink()
 
 
-def _read(path: Path, rank_by_key: Mapping[str, int]) -> dict[int, bytes]:
-    """The summaries in a file that are wanted, by rank."""
-    summaries = {}
+def _read(path: Path, rank_by_key: Mapping[str, int]) -> Iterator[tuple[int, bytes]]:
+    """The ranks whose summaries a file holds that are wanted, and these."""
     with path.open("rb") as file:
         index = container.directory(file, SIGN, VERSION)
-        for key in index.keys() & rank_by_key.keys():
+        wanted = index.keys() & rank_by_key.keys()
+        if wanted:
+            os.utime(path)  # it is used
+        for key in wanted:
             offset, stored, size = index[key]
             if size > min(_MOST, blocks.MOST_TIMES * stored):
                 raise ValueError("a summary is too large")
             file.seek(offset)
-            summaries[rank_by_key[key]] = blocks.unpack(file.read(stored), size)
-    if summaries:
-        os.utime(path)  # it was used
-    return summaries
+            yield rank_by_key[key], blocks.unpack(file.read(stored), size)
 
 
 # -- keys ---------------------------------------------------------------------------------

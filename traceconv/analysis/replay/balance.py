@@ -11,11 +11,11 @@ import numpy as np
 
 from traceconv.analysis.replay.graph import Graph
 from traceconv.analysis.replay.operations import COMPUTE, COPY
-from traceconv.core.columns import F64, I32, I64, Mask
+from traceconv.core.columns import F32, F64, I32, I64, Mask
 
 _MOST_CELLS = 64  # parts of a step
-_AT_ONCE = 1 << 17  # parts of work: 10 MB
-_KEPT = 8  # blocks of them
+_AT_ONCE = 1 << 16  # parts of work: 5 MB
+_KEPT = 4  # blocks of them
 _LEAST = 0.1  # of the time of work is in each half
 _MAINLY = 0.9  # of the time of work is in whole cells
 _RUN_BITS = 32
@@ -33,7 +33,7 @@ class EvenWork(msgspec.Struct, frozen=True, eq=False):
         moves: whether it is mostly other ranks or micro-batches in each step that have more.
     """
 
-    factor: F64
+    factor: F32
     of_ranks: float = 0.0
     of_batches: float = 0.0
     moves: bool = False
@@ -68,51 +68,76 @@ def even_work(graph: Graph, roles: I64) -> EvenWork:
     Args:
         roles: (ranks,) ranks with the same number do the same.
     """
-    steps, ranks = len(graph.steps), len(graph.ranks)
     blocks = _blocks(graph)
     if (sample := next((parts for parts in blocks() if len(parts.ns)), None)) is None:
-        return EvenWork(np.ones(len(graph)))
-    cells = _cells(sample)
+        return EvenWork(np.ones(len(graph), np.float32))
+    work, usual = _by_cell(graph, roles, blocks, _cells(sample))
+    works = work.sum(axis=0) > 0
+    of_ranks, within = _even_ranks(work.sum(axis=3), roles), _even_cells(work, usual)
+    del work, usual
+    spread = float(np.std(1 / of_ranks[works.any(axis=2)])), float(np.std(1 / within[works]))
+    moves = spread[1] > spread[0] or _moves(1 / of_ranks, works.any(axis=2))
+    factor = _of_operations(graph, blocks, of_ranks[:, :, None] * within)
+    return EvenWork(factor, *spread, moves)
+
+
+def _by_cell(graph: Graph, roles: I64, blocks: _Blocks, cells: int) -> tuple[F64, F64]:
+    """(2, ranks, steps, cells): the work of each half of a cell, and what it usually is.
+
+    The kernels that take longest are in one half and the other in turn; where one of them is nearly
+    all of the work, its runs are.
+    """
+    size = 2, len(graph.ranks), len(graph.steps), cells
+    work, usual = np.zeros(size), np.zeros(size)
     curves, of_name = _Curves.of(graph, roles, blocks)
     half_of = np.empty(len(of_name), np.int64)
     half_of[np.argsort(-of_name, kind="stable")] = np.arange(len(of_name)) % 2
     by_name = of_name[half_of == 1].sum() >= _LEAST * of_name.sum()
-    size = 2, ranks, steps, cells
-    table, expected = np.zeros(size), np.zeros(size)
     for parts in blocks():
         half = half_of[parts.name] if by_name else parts.end.astype(np.int64) % 2
         cell = np.ravel_multi_index((half, parts.rank, parts.step, parts.cell(cells)), size)
-        np.add.at(table.reshape(-1), cell, parts.ns)
-        np.add.at(expected.reshape(-1), cell, curves.usual(parts))
-    by_half = table.sum(axis=3)
-    present = by_half.sum(axis=0) > 0
-    usually = np.empty(by_half.shape)
+        np.add.at(work.reshape(-1), cell, parts.ns)
+        np.add.at(usual.reshape(-1), cell, curves.usual(parts))
+    return work, usual
+
+
+def _even_ranks(work: F64, roles: I64) -> F64:
+    """(ranks, steps): the factors with which ranks of a role have the same work in a step.
+
+    Args:
+        work: (2, ranks, steps) of each half.
+    """
+    works = work.sum(axis=0) > 0
+    usual = np.empty(work.shape)
     for role in np.unique(roles).tolist():
         in_role = roles == role
-        typical = by_half[:, in_role].sum(axis=(1, 2)) / max(present[in_role].sum(), 1)
-        usually[:, in_role] = typical[:, None, None]
-    pace = by_half.sum(axis=0) / np.maximum(usually.sum(axis=0), 1.0)
-    pace = pace.sum(axis=0) / np.maximum(present.sum(axis=0), 1)
-    of_ranks = _factor(by_half / np.maximum(pace, 1e-9), usually)
-    within = np.ones(size[1:])
-    if cells > 1:
-        share = by_half.sum(axis=0) / np.maximum(expected.sum(axis=(0, 3)), 1.0)
-        within = _factor(table / np.maximum(share, 1e-9)[:, :, None], expected)
-        sums = table.sum(axis=0)
-        restored = sums.sum(axis=2) / np.maximum((sums * within).sum(axis=2), 1.0)
-        within *= restored[:, :, None]
-    factor = np.ones(len(graph))
+        mean = work[:, in_role].sum(axis=(1, 2)) / max(works[in_role].sum(), 1)
+        usual[:, in_role] = mean[:, None, None]
+    pace = work.sum(axis=0) / np.maximum(usual.sum(axis=0), 1.0)
+    pace = pace.sum(axis=0) / np.maximum(works.sum(axis=0), 1)  # steps may differ
+    return _factor(work / np.maximum(pace, 1e-9), usual)
+
+
+def _even_cells(work: F64, usual: F64) -> F64:
+    """(ranks, steps, cells): the factors with which the cells of a rank and step have the work
+    that they usually have, of the same total."""
+    total = work.sum(axis=0)
+    if total.shape[2] == 1:
+        return np.ones(total.shape)
+    share = total.sum(axis=2) / np.maximum(usual.sum(axis=(0, 3)), 1.0)
+    factor = _factor(work / np.maximum(share, 1e-9)[:, :, None], usual)
+    restored = total.sum(axis=2) / np.maximum((total * factor).sum(axis=2), 1.0)
+    return factor * np.asarray(restored[:, :, None], np.float64)
+
+
+def _of_operations(graph: Graph, blocks: _Blocks, of_cells: F64) -> F32:
+    """(operations,): the factor of each, from those of the cells of its parts."""
     before, after = np.zeros((2, len(graph)), np.float32)
     for parts in blocks():
-        weights = (
-            of_ranks[parts.rank, parts.step] * within[parts.rank, parts.step, parts.cell(cells)]
-        )
+        weights = of_cells[parts.rank, parts.step, parts.cell(of_cells.shape[2])]
         np.add.at(before, parts.row, parts.ns.astype(np.float32))
         np.add.at(after, parts.row, (parts.ns * weights).astype(np.float32))
-    np.divide(after, before, out=factor, where=before > 0)
-    spread = float(np.std(1 / of_ranks[present])), float(np.std(1 / within[table.sum(axis=0) > 0]))
-    moves = spread[1] > spread[0] or _moves(1 / of_ranks, present)
-    return EvenWork(factor, *spread, moves)
+    return np.divide(after, before, out=np.ones_like(after), where=before > 0)
 
 
 class _Parts(msgspec.Struct, frozen=True):

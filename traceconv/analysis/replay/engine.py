@@ -15,6 +15,9 @@ from traceconv.core.columns import F64
 _CELLS = 1 << 21
 """Most operations times scenarios in memory at a time."""
 
+_ROWS = 1 << 17
+"""Operations whose steps are looked up at a time."""
+
 
 def step_times(graph: Graph, lengths: F64, delays: F64) -> F64:
     """(scenarios, steps) ns: how long each step takes in each scenario.
@@ -46,7 +49,7 @@ def replayed(graph: Graph, lengths: F64, delays: F64) -> F64:
     ends = compiled.ends(
         graph.before, graph.source, graph.meets, plain(lengths), plain(delays), scenarios
     )
-    return np.frombuffer(ends).reshape(scenarios, len(graph))
+    return np.frombuffer(ends).reshape(scenarios, -1)[:, :-1]
 
 
 def _replayed(graph: Graph, lengths: F64, delays: F64) -> F64:
@@ -66,8 +69,10 @@ def _replayed(graph: Graph, lengths: F64, delays: F64) -> F64:
 
 def _steps(graph: Graph, ends: F64) -> F64:
     times = np.zeros((len(ends), len(graph.steps)))
-    for scenario, of_scenario in zip(times, ends, strict=True):
-        np.maximum.at(scenario, graph.step, of_scenario)
+    for low in range(0, len(graph), _ROWS):
+        step = graph.step[low : low + _ROWS]
+        for scenario, of_scenario in zip(times, ends[:, low : low + _ROWS], strict=True):
+            np.maximum.at(scenario, step, of_scenario)
     if not graph.together:
         times = np.maximum.accumulate(times, axis=1)
         times[:, 1:] -= times[:, :-1] + graph.pauses_ns[1:]

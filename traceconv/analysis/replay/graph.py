@@ -30,6 +30,7 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.operations import CAUSES, HOST
 from traceconv.analysis.replay.step_numbers import numbered
 from traceconv.core.columns import F64, I8, I32, I64, Mask
+from traceconv.scratch.memory import give_back
 
 MOST_ERROR = 0.05
 """Relative error of a replay with recorded lengths beyond which nothing is concluded from it."""
@@ -161,8 +162,17 @@ class Unusable(Exception):
     """The reason why no graph could be built."""
 
 
-def graph_of(summaries: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched]) -> Graph:
+def graph_of(
+    summaries: Sequence[RankSummary],
+    clocks: Clocks,
+    groups: Sequence[Matched],
+    release: bool = False,
+) -> Graph:
     """The graph of a job.
+
+    Args:
+        release: whether the operations of ranks and the times of groups are released as soon as the
+            graph has them: it is as large as they are.
 
     Raises:
         Unusable: a rank has no operations, or steps of ranks cannot be told from each other.
@@ -201,6 +211,18 @@ def graph_of(summaries: Sequence[RankSummary], clocks: Clocks, groups: Sequence[
     names, name, part = _parts(ranks, first_rows)
     part_ns = np.concatenate([summary.replay.ns for summary in ranks], dtype=np.float64)
     part_count = np.concatenate([summary.replay.count for summary in ranks], dtype=np.float64)
+    host = np.concatenate([summary.replay.host_ns for summary in ranks], dtype=np.float64)
+    cause_at = np.concatenate(
+        [o.replay.cause_at + f for o, f in zip(ranks, first_rows[:-1], strict=True)]
+    )
+    cause = np.concatenate([summary.replay.cause for summary in ranks])
+    cause_ns = np.concatenate([summary.replay.cause_ns for summary in ranks], dtype=np.float64)
+    if release:
+        for summary in ranks:
+            summary.replay.release()
+        for group in groups:
+            group.release()
+        give_back()
     barriers = _barriers(name, part, part_count, start, end, step, rank)
     length = (end - start).astype(np.float64)
     source = _eager(messages, meet, length, start, end, rank, error)
@@ -216,26 +238,18 @@ def graph_of(summaries: Sequence[RankSummary], clocks: Clocks, groups: Sequence[
     part_ns, part_count = part_ns[worked], part_count[worked]
     origins = _Origins.of(start, end, step, rank, steps, opened)
     if origins.together:  # no edges to other steps
-        apart = step[np.minimum(before, max(n - 1, 0))] != step[:, None]
-        before[apart] = n
-        del apart
+        for column in before.T:
+            column[step[np.minimum(column, max(n - 1, 0))] != step] = n
     waits = np.column_stack((before, source)) if (source < n).any() else before
     order, levels, meets = _ordered(waits, meet, start, n)
     del waits, meet
     new_row = np.empty(n + 1, np.int32)
     new_row[order], new_row[n] = np.arange(n), n
     # one after the other, so that nothing is there twice for long
-    before = new_row[before[order]]
-    start, end, step = start[order], end[order], step[order]
-    host = np.concatenate([summary.replay.host_ns for summary in ranks], dtype=np.float64)[order]
-    cause_at = [
-        summary.replay.cause_at + f for summary, f in zip(ranks, first_rows[:-1], strict=True)
-    ]
-    causes = (
-        new_row[np.concatenate(cause_at)],
-        np.concatenate([summary.replay.cause for summary in ranks]),
-        np.concatenate([summary.replay.cause_ns for summary in ranks], dtype=np.float64),
-    )
+    for column in before.T:
+        column[:] = new_row[column[order]]
+    start, end, step, host = start[order], end[order], step[order], host[order]
+    causes = new_row[cause_at], cause, cause_ns
     origins.begin(before, host, causes, start, step)
     return Graph(
         ranks=tuple(summary.rank for summary in ranks),
@@ -245,7 +259,7 @@ def graph_of(summaries: Sequence[RankSummary], clocks: Clocks, groups: Sequence[
         together=origins.together,
         rank=rank[order],
         step=step,
-        row=(np.arange(n) - first_rows[rank])[order].astype(np.int32),
+        row=(order - first_rows[rank[order]]).astype(np.int32),
         call=call[order],
         start_ns=start,
         end_ns=end,

@@ -44,6 +44,7 @@ from traceconv.analysis.replay.own import OwnTime, own_time, work_parts
 from traceconv.analysis.statistics import interval
 from traceconv.core.columns import F64
 from traceconv.core.job_shape import JobShape
+from traceconv.scratch.memory import give_back, large_apart
 
 _LONG_DELAY = 0.05  # of a step
 _SHORTER = 0.02  # of a step: by less a step is as long as before
@@ -176,7 +177,9 @@ class Replay:
     @cached_property
     def own(self) -> OwnTime:
         """What ranks do by themselves."""
-        return own_time(self.graph, self.every)
+        own = own_time(self.graph, self.every)
+        give_back()
+        return own
 
     @cached_property
     def _ideal_parts(self) -> F64:
@@ -327,20 +330,17 @@ class Replay:
 
     def _like_peers(self, is_chosen: NDArray[np.bool_], lengths: F64, delays: F64) -> F64:
         """(scenarios, steps): lengths and delays of (operations, scenarios) are those of peers."""
-        own_work, graph = self.own, self.graph
-        at_once = max(CELLS // max(len(graph), 1), 1)
+        at_once = max(CELLS // max(len(self.graph), 1), 1)
         if is_chosen.shape[1] > at_once:
             begins = range(0, is_chosen.shape[1], at_once)
             return np.concatenate(
                 [self._like_peers(is_chosen[:, i : i + at_once], lengths, delays) for i in begins]
             )
-        factor = np.where(is_chosen, own_work.factor[:, None], 1.0)
-        sooner = np.where(is_chosen, own_work.sooner[graph.step, graph.rank][:, None], 1.0)
-        hidden = own_work.hidden[:, None]
-        return self.steps(
-            lengths[:, None] * np.where((graph.kind < 0)[:, None], factor, 1.0),
-            delays[:, None] * (hidden * sooner + (1 - hidden) * factor),
-        )
+        changed = [
+            values[:, None] * np.where(is_chosen, factor[:, None], np.float32(1))
+            for values, factor in ((lengths, self.own.of_length), (delays, self.own.of_delay))
+        ]
+        return self.steps(*changed)
 
     @cached_property
     def balanced(self) -> F64 | None:
@@ -494,13 +494,22 @@ def _without_unrecorded_waits(graph: Graph) -> Graph:
 
 
 def replay_of(
-    summaries: Sequence[RankSummary], clocks: Clocks, groups: Sequence[Matched]
+    summaries: Sequence[RankSummary],
+    clocks: Clocks,
+    groups: Sequence[Matched],
+    release: bool = False,
 ) -> Replay:
     """The replay of a job.
+
+    Args:
+        release: see :func:`traceconv.analysis.replay.graph.graph_of`.
 
     Raises:
         traceconv.analysis.replay.graph.Unusable: there is none, with the reason.
     """
-    graph = _without_unrecorded_waits(graph_of(summaries, clocks, groups))
+    large_apart()
+    graph = _without_unrecorded_waits(graph_of(summaries, clocks, groups, release))
     ranks = dict.fromkeys(graph.ranks)
-    return Replay(graph, [summary for summary in summaries if summary.rank in ranks])
+    replay = Replay(graph, [summary for summary in summaries if summary.rank in ranks])
+    give_back()
+    return replay

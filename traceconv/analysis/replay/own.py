@@ -22,7 +22,7 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import SLACK_NS, Graph
 from traceconv.analysis.replay.operations import COMPUTE, HOST
 from traceconv.analysis.statistics import over_others
-from traceconv.core.columns import F64, I32, I64
+from traceconv.core.columns import F32, F64, I32, I64
 from traceconv.core.intervals import length_within
 
 _AT_ONCE = 1 << 17  # operations
@@ -44,10 +44,9 @@ class OwnTime(msgspec.Struct, frozen=True, eq=False):
         excess: (steps, ranks): own time beyond the median of the others of the role; NaN where a
             first step shows nothing of a rank, because they all differ in it.
         later:  (steps, ranks): the same of ``late``.
-        factor: per operation, what its own time has to be multiplied with to become that of its
-            peers; 1 where these are unknown.
         hidden: per operation, the share of its delay in which the rank works or communicates.
-        sooner: (steps, ranks): what ``late`` has to be multiplied with to become that of the peers.
+        of_length, of_delay: per operation, what its length and its delay have to be multiplied with
+            to become those of its peers; 1 where these are unknown, and of transfers.
     """
 
     roles: I64
@@ -56,9 +55,9 @@ class OwnTime(msgspec.Struct, frozen=True, eq=False):
     late: F64
     excess: F64
     later: F64
-    factor: F64
-    hidden: F64
-    sooner: F64
+    hidden: F32
+    of_length: F32
+    of_delay: F32
 
     def members(self, role: int) -> NDArray[np.intp]:
         """Indexes of the ranks of a role."""
@@ -76,7 +75,8 @@ def own_time(graph: Graph, summaries: Sequence[RankSummary]) -> OwnTime:
     role_of = {rank: number for number, members in enumerate(same) for rank in members}
     roles = np.array([role_of[rank] for rank in graph.ranks], np.int64)
     n, steps, ranks = len(graph), len(graph.steps), len(graph.ranks)
-    own_ns, covered, hidden = np.empty(n), np.zeros(n, bool), np.empty(n)
+    own_ns, hidden = np.empty((2, n), np.float32)
+    covered = np.zeros(n, bool)
     parts, lates = np.zeros((steps, ranks, len(SORTS))), np.zeros((steps, ranks))
     present = np.zeros((steps, ranks), bool)
     order = np.lexsort((graph.row, graph.rank)).astype(np.int32)
@@ -102,7 +102,11 @@ def own_time(graph: Graph, summaries: Sequence[RankSummary]) -> OwnTime:
         factor[(graph.step == 0) & unclear[graph.rank]] = 1
     usual = np.minimum(lates, np.where(np.isnan(later), lates, lates - later))
     sooner = np.divide(usual, lates, out=np.ones(lates.shape), where=lates > 0)
-    return OwnTime(roles, table, parts, lates, excess, later, factor, hidden, sooner)
+    of_delay = factor * (1 - hidden)
+    for some in _slices(n):
+        of_delay[some] += hidden[some] * sooner[graph.step[some], graph.rank[some]]
+    factor[graph.kind >= 0] = 1
+    return OwnTime(roles, table, parts, lates, excess, later, hidden, factor, of_delay)
 
 
 def _over_peers(table: F64, roles: I64) -> F64:
@@ -187,9 +191,11 @@ def _cells(graph: Graph, order: I32, hidden: NDArray[np.bool_], roles: I64) -> I
         return np.zeros(0, np.int32)
     steps = len(graph.steps)
     comm = graph.kind[order] >= 0
-    key = graph.rank[order].astype(np.int64) * steps + graph.step[order]
-    begins = np.flatnonzero(np.concatenate(([True], np.diff(key) != 0)))
-    del key
+    is_first = np.zeros(len(order), bool)
+    is_first[0] = True
+    for key in (graph.rank[order], graph.step[order]):
+        is_first[1:] |= key[1:] != key[:-1]
+    begins = np.flatnonzero(is_first)
     counts = np.diff(np.append(begins, len(order)))
     role = roles[graph.rank[order[begins]]] * steps + graph.step[order[begins]]
     calls = np.add.reduceat(comm, begins, dtype=np.int64)
@@ -209,18 +215,19 @@ def _cells(graph: Graph, order: I32, hidden: NDArray[np.bool_], roles: I64) -> I
     return cells
 
 
-def _factors(graph: Graph, own_ns: F64, cell: I32, roles: I64) -> F64:
-    """See :attr:`OwnTime.factor`. Parts of a step are compared one by one where all ranks of a role
-    have equally many in it, else all of it at once. Before a collective that one rank begins late
-    there is other work on it: such parts are joined."""
+def _factors(graph: Graph, own_ns: F32, cell: I32, roles: I64) -> F32:
+    """What the own time of each operation has to be multiplied with. Parts of a step are compared
+    one by one where all ranks of a role have equally many in it, else all of it at once. Before a
+    collective that one rank begins late there is other work on it: such parts are joined."""
     steps, ranks = len(graph.steps), len(graph.ranks)
-    factors = np.ones(len(graph))
+    factors = np.ones(len(graph), np.float32)
     kernels = np.zeros(len(graph), np.float32)
     for some in _slices(len(graph.part)):
         worked = graph.sorts[graph.name[some]] == COMPUTE
         np.add.at(kernels, graph.part[some][worked], graph.part_count[some][worked])
     cell_counts = np.zeros((steps, ranks), np.int64)
-    np.maximum.at(cell_counts, (graph.step, graph.rank), cell + 1)
+    for some in _slices(len(cell)):
+        np.maximum.at(cell_counts, (graph.step[some], graph.rank[some]), cell[some] + 1)
     roles = _alike(roles, cell_counts)
     for role in np.unique(roles).tolist():
         members = np.flatnonzero(roles == role)
@@ -236,10 +243,10 @@ def _factors(graph: Graph, own_ns: F64, cell: I32, roles: I64) -> F64:
         column[members] = np.arange(len(members))
         rows = np.flatnonzero(column[graph.rank] >= 0).astype(np.int32)
         offset = np.concatenate(([0], np.cumsum(width)))
-        step = graph.step[rows]
-        cell_row = (offset[step] + np.where(width[step] > 1, cell[rows], 0)).astype(np.int32)
-        del step
-
+        cell_row = np.empty(len(rows), np.int32)
+        for some in _slices(len(rows)):
+            step = graph.step[rows[some]]
+            cell_row[some] = offset[step] + np.where(width[step] > 1, cell[rows[some]], 0)
         # parts at whose ends ranks have run as many kernels are the same ones; others are joined
         ran = np.zeros((int(offset[-1]), len(members)))
         for some in _slices(len(rows)):
@@ -256,8 +263,8 @@ def _factors(graph: Graph, own_ns: F64, cell: I32, roles: I64) -> F64:
         for some in _slices(len(rows)):
             np.add.at(table, (cell_row[some], column[graph.rank[rows[some]]]), own_ns[rows[some]])
         table[np.repeat(~present, width, axis=0)] = np.nan
-        typical = table - over_others(table)
-        factor = np.divide(typical, table, out=np.ones_like(table), where=table > 0)
+        factor = table - over_others(table)
+        factor = np.divide(factor, table, out=np.ones_like(table), where=table > 0)
         for some in _slices(len(rows)):
             member = column[graph.rank[rows[some]]]
             factors[rows[some]] = np.nan_to_num(factor[cell_row[some], member], nan=1.0)

@@ -266,9 +266,8 @@ class Changed:
             ranks = ", ".join(map(str, graph.ranks[:20]))
             raise OptionError(f"{change!r}: no such rank; there are {ranks}", "change")
         chosen = np.isin(np.array(graph.ranks)[graph.rank], list(numbers))
-        factor = np.where(chosen, self.replay.own.factor, 1.0)
-        self.lengths *= np.where(graph.kind < 0, factor, 1.0)
-        self.delays *= factor[:, None]
+        self.lengths[chosen] *= self.replay.own.of_length[chosen]
+        self.delays[chosen] *= self.replay.own.of_delay[chosen, None]
 
     def _communication(self, change: str, how: str) -> None:
         if how.endswith(" overlap"):

@@ -59,6 +59,7 @@ def judge(
     clocks: Clocks,
     groups: Sequence[Matched] | None = None,
     material: float = MATERIAL,
+    release: bool = False,
 ) -> Verdict:
     """The verdict over all ranks.
 
@@ -67,10 +68,12 @@ def judge(
         clocks: a plan of :mod:`traceconv.alignment.plan`.
         groups: their collectives, if these are matched already.
         material: the part of a step that is gained, at least, where something is named.
+        release: see :func:`traceconv.analysis.replay.graph.graph_of`.
     """
     summaries = sorted(summaries, key=lambda summary: summary.rank)
     dumps = {summary.rank: summary.recorded for summary in summaries}
-    return msgspec.structs.replace(_judged(summaries, clocks, groups, material), hang=hang(dumps))
+    verdict = _judged(summaries, clocks, groups, material, release)
+    return msgspec.structs.replace(verdict, hang=hang(dumps))
 
 
 def _judged(
@@ -78,6 +81,7 @@ def _judged(
     clocks: Clocks,
     groups: Sequence[Matched] | None,
     material: float,
+    release: bool,
 ) -> Verdict:
     ranks = tuple(summary.rank for summary in summaries)
     groups = tuple(
@@ -88,7 +92,7 @@ def _judged(
         why = f"the captures are of several jobs ({clocks.several_jobs}); name those of one"
         return Verdict(ranks, clocks.method, compared=compared, reason=why)
     try:
-        replay = replay_of(summaries, clocks, groups)
+        replay = replay_of(summaries, clocks, groups, release)
     except Unusable as e:
         return Verdict(ranks, clocks.method, compared=compared, reason=str(e))
     basis = Verdict(
@@ -357,7 +361,7 @@ class _Judging:
         rows = np.flatnonzero((graph.rank == column) & late[graph.step] & (graph.kind < 0))
         if not len(rows):
             return "", 0, 0
-        extra_ns = graph.length_ns[rows] * (1 - self.own.factor[rows])
+        extra_ns = graph.length_ns[rows] * (1 - self.own.of_length[rows])
         row = int(graph.row[rows[int(np.argmax(extra_ns))]])
         operations = next(
             summary for summary in self.replay.every if summary.rank == graph.ranks[column]
