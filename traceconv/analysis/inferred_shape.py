@@ -159,15 +159,15 @@ class _Traffic(msgspec.Struct, frozen=True):
             or len(rows) < TIMES_AS_MANY * late.sum()
         ):
             return False
-        return (
-            all(
-                np.mean(self.place[self.step == step] < gradients.place[late & here].min())
-                >= BEFORE_REDUCTION
-                for step in np.unique(gradients.step).tolist()
-                if (self.step == step).any() and (late & (here := gradients.step == step)).any()
-            )
-            and len(np.unique(self.step)) == self.steps
-        )
+        steps, code = np.unique(gradients.step[late], return_inverse=True)
+        first = np.full(len(steps), np.inf)
+        np.minimum.at(first, code, gradients.place[late])
+        row = np.minimum(np.searchsorted(steps, self.step), len(steps) - 1)
+        same = steps[row] == self.step
+        sooner = np.bincount(row[same], self.place[same] < first[row[same]], len(steps))
+        count = np.bincount(row[same], minlength=len(steps))
+        early = sooner >= BEFORE_REDUCTION * count
+        return bool(early.all()) and len(np.unique(self.step)) == self.steps
 
 
 def _inferred(summaries: Sequence[RankSummary]) -> list[tuple[Axis, list[int]]]:
@@ -273,15 +273,18 @@ def _by_members(
     """The traffic of one rank in its steps that follow another one, without the last: a capture may
     hold a part of it.
     """
-    all_steps = np.unique(records.step[records.step >= 0])
-    steps = all_steps[1:-1][np.diff(all_steps[:-1]) == 1]
+    all_steps, code = np.unique(records.step, return_inverse=True)
+    is_whole = np.zeros(len(all_steps), bool)
+    is_whole[1:-1] = (np.diff(all_steps[:-1]) == 1) & (all_steps[:-2] >= 0)
+    ends = np.full(len(all_steps), np.iinfo(np.int64).min)
+    np.maximum.at(ends, code, records.end_ns)
+    before = np.roll(ends, 1)
+    in_steps = is_whole[code]
     relative_start = np.zeros(len(records))
-    for step in steps.tolist():
-        rows = records.step == step
-        before, step_end = (int(records.end_ns[records.step == n].max()) for n in (step - 1, step))
-        relative_start[rows] = (records.start_ns[rows] - before) / max(step_end - before, 1)
+    relative_start[in_steps] = (
+        (records.start_ns - before[code]) / np.maximum(ends - before, 1)[code]
+    )[in_steps]
     traffic = {}
-    in_steps = np.isin(records.step, steps)
     of_group = [members[group.key] for group in records.groups]
     for group in dict.fromkeys(of_group):
         indices = [i for i, other_group in enumerate(of_group) if other_group == group]
@@ -293,7 +296,7 @@ def _by_members(
                 records.step[rows],
                 relative_start[rows],
             )
-            traffic[group] = _Traffic(records.kinds, *columns, len(steps))
+            traffic[group] = _Traffic(records.kinds, *columns, int(is_whole.sum()))
     return {
         group: group_traffic
         for group, group_traffic in traffic.items()
