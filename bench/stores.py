@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         for path in sources()[share]:
             store = Path(place) / "run.tcz"
             try:
-                report = traceconv.pack(str(path), out=store, force=True, jobs=1)
+                report = traceconv.pack(str(path), out=store, force=True, jobs=1, summaries=True)
             except traceconv.TraceconvError:
                 continue
             packed, stored, read = packed + 1, stored + report.bytes, read + report.source_bytes

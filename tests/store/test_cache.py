@@ -236,16 +236,16 @@ def test_no_answer_depends_on_what_was_asked_before(sampled, kept):
 
 @pytest.mark.sample(3)
 def test_a_store_answers_what_its_events_do(sampled, kept, tmp_path):
-    """It has a summary of each rank, for all analyses."""
+    """With a summary of each rank, for all analyses."""
     store = tmp_path / "run.tcz"
-    traceconv.pack("input", out=store, **sampled.reading, jobs=1)
+    traceconv.pack("input", out=store, summaries=True, **sampled.reading, jobs=1)
     for make, options in QUESTIONS:
         assert told(make, store, **options) == told(make, store, cache=False, **options), options
 
 
 def test_a_store_answers_without_its_events(kept, job, tmp_path):
     """Nothing of its ranks is read."""
-    traceconv.pack(job, out=tmp_path / "run.tcz")
+    traceconv.pack(job, out=tmp_path / "run.tcz", summaries=True)
     for make in (traceconv.diagnose, traceconv.align, traceconv.stragglers, traceconv.stats):
         read = []
         make(tmp_path / "run.tcz", jobs=1, progress=lambda n, *_, read=read: read.append(n))

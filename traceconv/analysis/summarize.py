@@ -217,13 +217,14 @@ def part(summary: RankSummary, requested: SummaryRequest) -> RankSummary:
     )
 
 
-_COSTLY = (*tables.BY["stack"], *tables.WITH_SCOPES, "comm_op", "idle_gap", "range_instance")
+_COSTLY = (*tables.BY["stack"], *tables.WITH_SCOPES)
+_LONG = ("comm_op", "idle_gap", "range_instance")  # with a row per event
 
 
 def all_parts() -> SummaryRequest:
-    """The parts for every analysis, but for tables that take long."""
+    """The parts for every analysis, but for tables that are long, or take long."""
     return SummaryRequest(
-        tables=tuple(name for name in tables.TABLES if name not in _COSTLY),
+        tables=tuple(name for name in tables.TABLES if name not in (*_COSTLY, *_LONG)),
         rules=tuple(rule.id for rule in chosen(None)),
         lateness=True,
         as_read=True,
@@ -240,7 +241,8 @@ def spare_parts(requested: SummaryRequest) -> SummaryRequest:
     those requested: rules share with tables most of what these need.
     """
     if requested.rules:
-        return replace(all_parts(), rules=(), items=False, phases=False)
+        every = all_parts()
+        return replace(every, tables=(*every.tables, *_LONG), rules=(), items=False, phases=False)
     return SummaryRequest(tables=_QUICK, lateness=True, as_read=True, links=True)
 
 

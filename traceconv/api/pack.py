@@ -96,11 +96,12 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 class Packing(msgspec.Struct, frozen=True):
-    """Read one rank, and pack it into a file of ``folder``, with its summary."""
+    """Read one rank, and pack it into a file of ``folder``."""
 
     folder: Path
     comm_patterns: tuple[str, ...] = ()
     views: bool = False
+    summaries: bool = False
 
     def __call__(self, capture: Capture, advance: Progress) -> Packed:
         """The rank, packed.
@@ -118,7 +119,10 @@ class Packing(msgspec.Struct, frozen=True):
             view = passed(view, View(mode=mode).passes(zero_counters=False))
             views[mode] = self.folder / f"rank-{trace.rank}.{mode}"
             rank_file.save_packed(views[mode], compact(view), records, tables=False)
-        return Packed(path, views, self._summary(path), trace.counts(), trace.issues)
+        counts, issues = trace.counts(), trace.issues
+        del trace
+        summary = self._summary(path) if self.summaries else None
+        return Packed(path, views, summary, counts, issues)
 
     def _summary(self, path: Path) -> tuple[Path, int] | None:
         """The summary of a packed rank, for all analyses; None where only the events tell."""
@@ -169,7 +173,7 @@ def pack(
         opened(path) as into,
         started(options.run, [stored(item) for item in captures], shared) as executor,
     ):
-        work = Packing(executor.folder, options.comm_patterns, options.views)
+        work = Packing(executor.folder, options.comm_patterns, options.views, options.summaries)
         for capture, account in map_ranks(
             work, captures.found, executor, options.run, issues, what="packing"
         ):

@@ -188,6 +188,7 @@ class JoinArguments(TypedDict, total=False):
 
 class PackArguments(TypedDict, total=False):
     views: bool
+    summaries: bool
     ranks: Ranks | None
     comm_patterns: Names | None
     force: bool

@@ -94,6 +94,10 @@ class PackOptions(Group):
         help="Also pack the views summary and detail, so that a window of time is cut out of them "
         "at once. The store takes about twice the bytes.",
     )  # fmt: skip
+    summaries: bool = option(
+        False, values.switch, "--summaries", usual=True,
+        help="Also pack a summary of each rank, so that analyses read no events of the store.",
+    )  # fmt: skip
     ranks: values.SelectedRanks = same_as(Selection, "ranks")
     comm_patterns: tuple[str, ...] = same_as(View, "comm_patterns")
     input: Input = group(Input)
