@@ -147,6 +147,10 @@ def test_equal_ranks_of_two_servers_are_two_jobs(tmp_path):
     found = traceconv.open(tmp_path).found
     assert [one.placement.job for one in found] == [((0, 0), (1, 1))] * 2 + [((0, 2), (1, 3))] * 2
     assert traceconv.stragglers(tmp_path).verdict.culprits == ()
+    for out in (tmp_path / "out.pftrace", tmp_path / "out.json"):
+        traceconv.merge(tmp_path, out=out)
+        again = traceconv.open(out).found
+        assert [one.placement.job for one in again] == [one.placement.job for one in found]
 
 
 def test_a_later_window_is_of_the_process_in_its_folder(tmp_path):

@@ -582,11 +582,12 @@ def where(shape: JobShape, coordinates: Mapping[str, Iterable[int]]) -> tuple[Ma
 
 def stated_in_metadata(document: object, rank: int) -> Placement:
     """What metadata of our own outputs says of a rank: ``{"axes": [[name, size], ...], "ranks":
-    {rank: [value, ...]}}``; what is no such thing says nothing.
+    {rank: [value, ...]}, "jobs": [[[rank in the job, rank], ...], ...]}``; what is no such thing
+    says nothing.
     """
     match document:
-        case {"axes": list(axes), "ranks": dict(by_rank)}:
-            values = by_rank.get(str(rank))
+        case {"axes": list(axes), "ranks": dict(by_rank), **further}:
+            values, jobs = by_rank.get(str(rank)), further.get("jobs")
         case _:
             return Placement()
     sizes: dict[str, int] = {}
@@ -596,4 +597,9 @@ def stated_in_metadata(document: object, rank: int) -> Placement:
             case [str(name), int(size)], int(number) if _AXIS.fullmatch(name):
                 sizes |= {name: size} if 0 < size <= _MOST else {}
                 coordinates |= {name: number} if 0 <= number <= _MOST else {}
-    return Placement((), sizes, coordinates, "metadata of the trace")
+    try:
+        recorded = msgspec.convert(jobs or [], list[tuple[tuple[int, int], ...]])
+    except msgspec.ValidationError:
+        recorded = []
+    job = next((job for job in recorded if rank in dict(job).values()), ())
+    return Placement((), sizes, coordinates, "metadata of the trace", job)

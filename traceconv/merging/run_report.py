@@ -274,7 +274,7 @@ def trace_metadata(
         "version": __version__,
         "base_ns": str(base_ns),
         "ranks": format_ranges([c.rank for c in captures if c.rank is not None]),
-        **_coordinates(shape_of_captures(captures)),
+        **_coordinates(captures),
         "mode": mode,
         **({"steps": steps} if (steps := steps_text(found)) else {}),
         "clock": clock.as_dict(),
@@ -291,18 +291,22 @@ def trace_metadata(
     }
 
 
-def _coordinates(shape: JobShape) -> dict[str, Any]:
-    """What trace metadata says of coordinates: axes with their size, and the values of each rank;
-    -1 where unknown. Nothing where none is known.
+def _coordinates(captures: Sequence[Capture]) -> dict[str, Any]:
+    """What trace metadata says of the places of ranks: axes with their size, the values of each
+    rank (-1 where unknown), and jobs that state the same ranks. Nothing where none is known.
     """
+    shape = shape_of_captures(captures)
     axes = [axis for axis in shape.axes if axis.origin is Origin.RECORDED and axis.name != NODE]
-    if not axes:
+    jobs = [*dict.fromkeys(c.placement.job for c in captures if c.placement.job)]
+    if not (axes or jobs):
         return {}
-    values = np.stack([shape.column(axis.name) for axis in axes], axis=1).tolist()
+    places = [shape.column(axis.name) for axis in axes]
+    values = np.stack(places, axis=1).tolist() if axes else [[]] * len(shape.captured)
     return {
         "coordinates": {
             "axes": [[axis.name, axis.size] for axis in axes],
             "ranks": dict(zip(map(str, shape.ranks.tolist()), values, strict=True)),
+            **({"jobs": jobs} if jobs else {}),
         }
     }
 
