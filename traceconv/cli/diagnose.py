@@ -113,6 +113,19 @@ def _short(diagnosis: Diagnosis) -> list[str]:
     return screen.folded(text, room)
 
 
+def _gain(finding: Finding) -> str:
+    """The gain, and half the width of its 95 % interval where that is known."""
+    from traceconv.core.clock import time_text
+
+    if finding.gain_ns is None:
+        return "?"
+    text = f"{'≤ ' * finding.at_most}{time_text(finding.gain_ns)}"
+    if finding.interval_ns is None:
+        return text
+    low, high = finding.interval_ns
+    return f"{text} ± {time_text((high - low) / 2)}"
+
+
 def _table(
     by_rule: Sequence[tuple[Finding, Sequence[Finding]]], short: Callable[[str], str]
 ) -> list[str]:
@@ -127,9 +140,7 @@ def _table(
     head = (f"gain of {total}" if total else "gain/step", "finding", "where")
     rows = [
         (
-            "?"
-            if finding.gain_ns is None
-            else f"{'≤ ' * finding.at_most}{time_text(finding.gain_ns)}",
+            _gain(finding),
             f"{finding.title}: {finding.amount()}",
             finding.place() + f" +{len(further)} more" * bool(further),
         )
@@ -141,5 +152,5 @@ def _table(
         lines.append(f"{gain:>{wide[0]}}  {title:{wide[1]}}  {where}")
         if number:
             shown = by_rule[number - 1][0]
-            lines.append(short(say.with_flags(f"{'':{wide[0]}}  {shown.rule.id}: {shown.advice}")))
+            lines.append(short(say.with_flags(f"{'':9}  {shown.rule.id}: {shown.advice}")))
     return lines

@@ -504,7 +504,7 @@ class Verdict(msgspec.Struct, frozen=True):
             "costs": [gains.get(rank) for rank in shown],
         }
         called = [f"{self.replay.shape.called(rank)}{' *' * (rank in named)}" for rank in shown]
-        columns = [["mean per step and gap", *called]]
+        columns = [["mean per step and gap, * named", *called]]
         columns += [[head, *in_one_unit(ns)] for head, ns in lengths.items() if any(ns)]
         wide = [max(map(len, column)) for column in columns]
         lines = [
