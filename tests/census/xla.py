@@ -52,27 +52,37 @@ cuda_graph_node_map_id graph_metadata_line_id offload_core_id tc_offload_start_i
 offload_execution_index marker_payload cuda_version libtpu_version cuda_runtime_version
 cuda_driver_version vdd_core_energy_nj vdd_core_power_events hbm_energy_nj hbm_power_events
 transaction_with_chip_core_id program_counter profile_start_time profile_stop_time profile_options
+peak_cmem_rd_bw_gigabytes_per_second peak_cmem_wr_bw_gigabytes_per_second
+peak_vmem_rd_bw_gigabytes_per_second peak_vmem_wr_bw_gigabytes_per_second
+peak_sram_rd_bw_gigabytes_per_second peak_sram_wr_bw_gigabytes_per_second
+graph_key local_device_id num_actions collective_type input_size send_channel_id recv_channel_id
+slack_us action_type start_end_type action_index action_duration_ns action_inputs transfer_source
+transfer_destinations dcn_topology_level buffer_sizes compute_operation chunk launch_id
+loop_iteration transmission_budget_us delay_budget_us network_transport_latency_us
+activation_to_network_receive_duration_us multi_slice_topology
 """
+SPACED_STATS = ("Raw Value", "Scaled Value", "Thread Id", "Time Scale Multiplier")
 """Stats with a number or a text; they become arguments, flows, steps or facts of the device."""
 
 BYTES = ("Hlo Proto", "EdgeTPU Model information", "EdgeTPU Model Profile information",
-         "EdgeTPU MLIR", "llo_proto")  # fmt: skip
+         "EdgeTPU MLIR", "llo_proto", "graph_protos")  # fmt: skip
 
 OPCODES = """
 abs acos acosh add add-dependency after-all all-gather all-gather-done all-gather-start all-reduce
-all-reduce-done all-reduce-start all-to-all and asin asinh async-done async-start async-update atan2
-atanh batch-norm-grad batch-norm-inference batch-norm-training bitcast bitcast-convert broadcast
-call cbrt ceil cholesky clamp collective-broadcast collective-permute collective-permute-done
-collective-permute-start compare complex concatenate conditional constant convert convolution copy
-copy-done copy-start cosh cosine count-leading-zeros custom-call divide domain dot dynamic-reshape
-dynamic-slice dynamic-update-slice erf exponential exponential-minus-one fft floor fusion gather
-get-dimension-size get-tuple-element imag infeed iota is-finite log log-plus-one logistic map
-maximum minimum multiply negate not opt-barrier or outfeed pad parameter partition-id popcnt power
-ragged-all-to-all ragged-dot real recv recv-done reduce reduce-precision reduce-scatter
-reduce-window remainder replica-id reshape reverse rng rng-bit-generator rng-get-and-update-state
-round-nearest-afz round-nearest-even rsqrt scaled-dot scan scatter select select-and-scatter send
-send-done set-dimension-size shift-left shift-right-arithmetic shift-right-logical sign sine sinh
-slice sort sqrt stochastic-convert subtract tan tanh topk transpose triangular-solve tuple while xor
+all-reduce-done all-reduce-start all-to-all and asin asinh async-done async-start async-update atan
+atan2 atanh batch-norm-grad batch-norm-inference batch-norm-training bitcast bitcast-convert
+broadcast call cbrt ceil cholesky clamp collective-broadcast collective-permute
+collective-permute-done collective-permute-start collective-reduce compare complex concatenate
+conditional constant convert convolution copy copy-done copy-start cosh cosine count-leading-zeros
+custom-call divide domain dot dynamic-reshape dynamic-slice dynamic-update-slice erf exponential
+exponential-minus-one fft floor fusion gather get-dimension-size get-tuple-element imag infeed iota
+is-finite log log-plus-one logistic map maximum minimum mulhi multiply negate not opt-barrier or
+outfeed pad parameter partition-id popcnt power ragged-all-to-all ragged-dot real recv recv-done
+reduce reduce-precision reduce-scatter reduce-window remainder replica-id reshape reverse rng
+rng-bit-generator rng-get-and-update-state round-nearest-afz round-nearest-even rsqrt scaled-dot
+scan scatter select select-and-scatter send send-done set-dimension-size shift-left
+shift-right-arithmetic shift-right-logical shuffle sign sine sinh slice sort sqrt stochastic-convert
+subtract tan tanh topk transpose triangular-solve tuple while xor
 """
 
 INVENTORIES = (
@@ -97,7 +107,7 @@ INVENTORIES = (
         "stats",
         _SCHEMA,
         _DATE,
-        tuple(STATS.split()),
+        (*STATS.split(), *SPACED_STATS),
         lambda name: COUNTED if name in HIDDEN else READ,
         (HIDDEN | LINKS) - {"_src"},
     ),
