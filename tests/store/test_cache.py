@@ -252,6 +252,20 @@ def test_a_store_answers_without_its_events(kept, job, tmp_path):
         assert not sum(read)
 
 
+def test_a_damaged_summary_is_an_error(kept, job, tmp_path):
+    """Its events are still there, for those who do without it."""
+    store = tmp_path / "run.tcz"
+    traceconv.pack(job, out=store, summaries=True)
+    source = traceconv.open(store).found[0].source
+    offset, size, _ = source.summary
+    content = bytearray(store.read_bytes())
+    content[offset + size // 2] ^= 1
+    store.write_bytes(content)
+    with pytest.raises(traceconv.MalformedInputError, match="summary is damaged"):
+        traceconv.stats(store)
+    assert traceconv.stats(store, cache=False).ranks == (0, 1)
+
+
 RUN = (
     "import traceconv; from traceconv.store import cache; cache.SMALL_BYTES = cache.SETTLED_NS = 0"
 )

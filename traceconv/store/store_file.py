@@ -66,7 +66,7 @@ class StoredSource(RecordedSource):
         border_operators: those that its views were made with.
         views: first byte and length of the segments with views of it, by mode.
         summary: first byte, length and content length of the summary of its detail view; () if
-            there is none of this version of traceconv.
+            no summary of this version of traceconv is there.
     """
 
     def __init__(
