@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -115,7 +114,7 @@ def explored(
         page.context.close()
         if pictures:
             photograph(chromium, address, pictures / store.stem)
-        process.send_signal(signal.SIGINT)
+        process.terminate()
     _, _, usage = os.wait4(process.pid, 0)
     process.returncode = 0
     yield "CPU", f"{usage.ru_utime + usage.ru_stime:.1f} s"
