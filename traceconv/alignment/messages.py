@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.alignment.collective_records import SEND, CollectiveRecords, Group
+from traceconv.alignment.collective_records import SEND, CollectiveRecords
 from traceconv.core.columns import I64, Mask
 
 MOST_MEMBERS = 64
@@ -243,16 +243,13 @@ def _peers(records: CollectiveRecords, rows: I64, globally: bool) -> I64:
     group, recorded = records.group[rows], records.peer[rows].astype(np.int64)
     for number, peer_group in enumerate(records.groups):
         of_group = np.flatnonzero(group == number)
-        peers[of_group] = _within(peer_group, recorded[of_group], globally)
+        stated, members = recorded[of_group], np.array(peer_group.members, np.int64)
+        if globally or not len(members):
+            peers[of_group] = np.where(np.isin(stated, members), stated, -1)
+        else:
+            inside = (stated >= 0) & (stated < len(members))
+            peers[of_group[inside]] = members[stated[inside]]
     return peers
-
-
-def _within(group: Group, recorded: I64, globally: bool) -> I64:
-    members = np.array(group.members, np.int64)
-    if globally or not len(members):
-        return np.where(np.isin(recorded, members), recorded, -1)
-    inside = (recorded >= 0) & (recorded < len(members))
-    return np.where(inside, members[np.where(inside, recorded, 0)], -1)
 
 
 def _pairs(records: Mapping[int, CollectiveRecords]) -> dict[tuple[str, int], int]:

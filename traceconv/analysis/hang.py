@@ -391,7 +391,8 @@ class _Group:
             if len(rows_at_number):
                 issued = [dump.issued[i] for i in dump.what[rows_at_number].tolist()]
                 key = tuple(word for operation in issued for word in _compared(operation))
-                shown.setdefault(key, issued[-1] if len(issued) < 2 else _joint_texts(issued))
+                names, inputs, outputs = map(list, zip(*issued, strict=True))
+                shown.setdefault(key, (" + ".join(names), " ".join(inputs), " ".join(outputs)))
                 states[key] = max(states.get(key, 0), int(dump.state[rows_at_number].max()))
                 stack = int(dump.stack[rows_at_number].max())
                 if stack >= 0:
@@ -454,11 +455,6 @@ def _of_message(dump: Recorded, row: int, rank: int) -> Side:
     words = dump.issued[int(dump.what[row])]
     state = STATES[int(dump.state[row])]
     return Side((rank,), *words, state, dump.stacks[stack] if stack >= 0 else ())
-
-
-def _joint_texts(issued: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
-    names = [name for name, _, _ in issued]
-    return " + ".join(names), " ".join(i for _, i, _ in issued), " ".join(o for *_, o in issued)
 
 
 def _compared(issued: tuple[str, str, str]) -> tuple[str, str, str]:

@@ -189,7 +189,13 @@ def _inferred(summaries: Sequence[RankSummary]) -> list[tuple[Axis, list[int]]]:
         stages = stages if stages and _share_one_group(stages, traffic) else None
     if stages:
         by_axis[STAGE] = stages
-    return [_axis(name, groups, ranks) for name, groups in by_axis.items()]
+    return [
+        (
+            Axis(name, len(groups[0]), Origin.INFERRED, "from groups"),
+            [group.index(rank) for group, rank in zip(groups, ranks, strict=True)],
+        )
+        for name, groups in by_axis.items()
+    ]
 
 
 def _chains(summaries: Sequence[RankSummary], members: Mapping[str, _Members]) -> set[_Members]:
@@ -234,11 +240,6 @@ def _data_and_tensor(
         return {}
     tensor = _only_groups(beside, ranks)
     return {DATA: gradients, "tp": tensor} if tensor else {DATA: gradients}
-
-
-def _axis(name: str, groups: Sequence[_Members], ranks: Sequence[int]) -> tuple[Axis, list[int]]:
-    column = [group.index(rank) for group, rank in zip(groups, ranks, strict=True)]
-    return Axis(name, len(groups[0]), Origin.INFERRED, "from groups"), column
 
 
 def _members(records: Sequence[CollectiveRecords]) -> dict[str, _Members]:

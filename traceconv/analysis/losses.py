@@ -24,7 +24,7 @@ from traceconv.analysis.rank_facts import COPIES, EXPOSED, IDLE, INPUT, LATE, PA
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.utilisation import measured, share
 from traceconv.core.columns import I64, UNKNOWN, OverlapSums, StepTable
-from traceconv.core.model import STEP_TABLE, Covered, StepSource
+from traceconv.core.model import STEP_TABLE, Covered
 from traceconv.core.side_tables import ABSENT, Columns
 
 INPUT_MS = 10.0
@@ -54,7 +54,7 @@ def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losse
         return Losses()
     return Losses(
         steps=len(steps),
-        per_step=bool((steps.source != StepSource.WHOLE_RANGE).all()),
+        per_step=bool(steps.marked.all()),
         known_ns=known_ns,
         computing_ns=computing,
         exposed_ns=exposed,

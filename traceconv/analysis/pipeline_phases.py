@@ -12,7 +12,7 @@ from traceconv.analysis.tables.module import marked_phases
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import I64
 from traceconv.core.intervals import intersection, subtraction, union
-from traceconv.core.model import Covered, Kind, Layer, StepSource, Trace
+from traceconv.core.model import Covered, Kind, Layer, Trace
 from traceconv.passes.overlap import device_times
 
 PHASES = FORWARD, BACKWARD, BUBBLE, UNTOLD = range(4)
@@ -53,9 +53,7 @@ def phases(trace: Trace, records: CollectiveRecords) -> I64:
         work. Without bubbles where no messages were recorded; empty where neither was.
     """
     steps = measured(trace.steps)
-    steps = steps.take(
-        (steps.covered == Covered.TIMELINE) & (steps.source != StepSource.WHOLE_RANGE)
-    )
+    steps = steps.take((steps.covered == Covered.TIMELINE) & steps.marked)
     devices = device_times(trace) if len(steps) else ()
     if len(devices) != 1 or trace.hints.partial_device:
         return NO_PHASES

@@ -164,7 +164,12 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             rank_losses.source for rank_losses in self.losses.values()
         ):
             return {self.rank: self._own_steps()}
-        return {rank: _stated_steps(rank_losses) for rank, rank_losses in self.losses.items()}
+        return {
+            rank: f"figures of {lost.steps} step{'s' * (lost.steps != 1)} from {lost.source}"
+            if lost.per_step
+            else f"sums of the whole capture, from {lost.source}"
+            for rank, lost in self.losses.items()
+        }
 
     def _own_steps(self) -> str:
         steps, recorded = self.coverage.steps, self.coverage.recorded
@@ -177,12 +182,6 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return f"device data for all {steps}" if steps > 1 else "1, with device data"
         without = "1, without device data" if steps == 1 else ""
         return self.coverage.text or without or f"device data for none of {steps} iterations"
-
-
-def _stated_steps(lost: Losses) -> str:
-    if not lost.per_step:
-        return f"sums of the whole capture, from {lost.source}"
-    return f"figures of {lost.steps} step{'s' * (lost.steps != 1)} from {lost.source}"
 
 
 # -- encoded ------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -31,7 +31,7 @@ from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import whole_rank
 from traceconv.core.errors import Issue, Issues, TraceconvError
-from traceconv.core.model import StepSource, Trace
+from traceconv.core.model import Trace
 from traceconv.core.side_tables import Columns
 
 
@@ -126,7 +126,9 @@ def summarize(
         phases=phases(trace, collectives) if requested.phases else NO_PHASES,
         replay=operations(trace, collectives) if requested.lateness else Operations(),
         recorded=recorded(trace) if requested.lateness else Recorded(),
-        steps_marked=_steps_marked(trace, lost),
+        steps_marked=all(of.per_step for of in lost.values())
+        if any(of.source for of in lost.values())
+        else bool(trace.steps.marked.any()),
         partial=_partial(trace, requested.tables),
         world_size=trace.capture.world_size,
         host=trace.capture.host,
@@ -260,12 +262,6 @@ def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:
         unread.append(str(e))
         stated_figures = {}
     return stated_figures or {trace.rank: measured_losses}
-
-
-def _steps_marked(trace: Trace, lost: Mapping[int, Losses]) -> bool:
-    if any(rank_losses.source for rank_losses in lost.values()):
-        return all(rank_losses.per_step for rank_losses in lost.values())
-    return bool((trace.steps.source != StepSource.WHOLE_RANGE).any())
 
 
 def _partial(trace: Trace, names: Sequence[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.reading import opened
 from traceconv.core.clock import us_text
 from traceconv.core.errors import Issues
+from traceconv.core.markup import aligned
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import View
@@ -60,15 +61,11 @@ class Alignment:
                 )
             )
         columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
-        widths = [max(map(len, column)) for column in columns]
-        table = [
-            "  ".join(
-                cell.ljust(w) if column[0] in ("method", "from") else cell.rjust(w)
-                for cell, w, column in zip(row, widths, columns, strict=True)
-            ).rstrip()
-            for row in zip(*columns, strict=True)
+        texts = [i for i, column in enumerate(columns) if column[0] in ("method", "from")]
+        return [
+            *aligned(zip(*columns, strict=True), texts),
+            f"clock: {self.plan.as_dict()['text']}",
         ]
-        return [*table, f"clock: {self.plan.as_dict()['text']}"]
 
     def _repr_html_(self) -> str:
         """The printed lines, for notebooks."""

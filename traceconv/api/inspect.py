@@ -14,6 +14,7 @@ import numpy as np
 
 from traceconv.core.errors import Issues, RankError, TraceconvError
 from traceconv.core.job_shape import JobShape
+from traceconv.core.markup import aligned
 from traceconv.core.model import Capture, Trace
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import SideTable
@@ -321,16 +322,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
         else:
             titles[-1] = f"where (below {above})"
     cells = [[row[n] for n in shown] for row in rows]
-    return [*first, *_aligned([titles[n] for n in shown], cells)]
-
-
-def _aligned(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    rows = [titles, *cells]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    return [*first, *aligned([[titles[n] for n in shown], *cells], range(len(shown)))]
 
 
 def _counts_text(counts: Mapping[str, Any]) -> str:

@@ -274,15 +274,13 @@ def _captures_in(below: Sequence[Source], source: Input) -> Captures:
             why = "was decided when the ranks were packed; give it to `traceconv pack`"
             raise OptionError(f"{stores[0].label}: {why}", name)
     read_from(path for store in stores if (path := store.path(store.names()[0])) is not None)
-    inputs = [_packed(store) for store in stores]
+    inputs = [
+        Captures(discovery.with_borders(ranks.captures), ranks.unknown, ranks.issues)
+        for ranks in map(store_file.load, stores)
+    ]
     if other_sources := [source_below for source_below in below if source_below not in stores]:
         inputs.append(_captures_in(other_sources, source))
     return _combined(inputs)
-
-
-def _packed(source: Source) -> Captures:
-    store = store_file.load(source)
-    return Captures(discovery.with_borders(store.captures), store.unknown, store.issues)
 
 
 def _combined(inputs: Sequence[Captures]) -> Captures:

@@ -60,9 +60,7 @@ def _mentions(needs: str, kind: str) -> bool:
 def markdown_table(readers: Plugins[Reader]) -> str:
     """:func:`rows` as Markdown."""
     lines = ["| Kind | Files | Where it is shown |", "|---|---|---|"]
-    lines += [f"| {kind} | {_code(files)} | {shown} |" for kind, files, shown in rows(readers)]
+    for kind, files, shown in rows(readers):
+        escaped = files.replace("|", "\\|")
+        lines.append(f"| {kind} | `{escaped}` | {shown} |")
     return "\n".join(lines)
-
-
-def _code(files: str) -> str:
-    return f"`{files}`".replace("|", "\\|")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from traceconv.cli import options, say
+from traceconv.core.markup import aligned
 
 if TYPE_CHECKING:
     from traceconv.core.plugins import Plugins
@@ -82,9 +83,8 @@ def unverified(readers: Plugins[Reader]) -> list[str]:
 
 def _show(title: str, rows: list[Row]) -> None:
     say.data(title)
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
-    for name, text, files in rows:
-        say.data(f"  {name.ljust(widths[0])}  {text.ljust(widths[1])}  {files}".rstrip())
+    for line in aligned(rows, range(3)):
+        say.data(f"  {line}")
 
 
 def markdown_tables(reads: list[Row], writes: list[Row]) -> str:

@@ -24,7 +24,6 @@ from traceconv.options import values
 
 if TYPE_CHECKING:
     from traceconv import Report
-    from traceconv.core.columns import StepTable
 
 PORT = 9001
 VIEWER = "https://ui.perfetto.dev"
@@ -138,7 +137,7 @@ def view_of(report: Report, by_rank: bool) -> View:
     bundled = any(str(output_file.path).endswith(".tar") for output_file in report.written)
     ranks = list(report.found) if by_rank and not bundled else []
     accounts = [account for account in report.found.values() if account.span]
-    steps = [account.steps for account in accounts if _marked(account.steps)]
+    steps = [account.steps for account in accounts if account.steps.marked.any()]
     if not steps:
         return _view(ranks, 0)
     base_ns = min(account.span[0] for account in accounts if account.span)
@@ -146,13 +145,6 @@ def view_of(report: Report, by_rank: bool) -> View:
     first_ns = max(min(int(table.start_ns.min()) for table in steps), base_ns)
     end_ns = min(max(int(table.end_ns.max()) for table in steps), last_ns)
     return _view(ranks, len(steps) if by_rank else 0, first_ns - base_ns, end_ns - base_ns)
-
-
-def _marked(steps: StepTable) -> bool:
-    """Whether steps were recorded; one for the whole range does not count."""
-    from traceconv.core.model import StepSource
-
-    return bool((steps.source != StepSource.WHOLE_RANGE).any())
 
 
 def view_in(path: Path) -> View:

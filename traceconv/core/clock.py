@@ -308,7 +308,12 @@ class Correction(msgspec.Struct, frozen=True):
         """
         if not self.drift_ppt:
             return ns + self.offset_ns
-        return ns + self.offset_ns + _scaled(ns - self.at_ns, self.drift_ppt)
+        # the drift times the time since, in steps that do not leave int64
+        billion = 10**9
+        since = ns - self.at_ns
+        upper, below = since // billion * self.drift_ppt, since % billion
+        parts = upper % 1000 * billion + below * self.drift_ppt + PPT // 2
+        return ns + self.offset_ns + upper // 1000 + parts // PPT
 
     def before(self, ns: int) -> int:
         """The last stamp that is not after ``ns`` on the other clock."""
@@ -331,10 +336,3 @@ class Correction(msgspec.Struct, frozen=True):
 
 
 NO_CORRECTION = Correction()
-
-
-def _scaled(ns: Ns, ppt: int) -> Ns:
-    """``ns * ppt / 10**12``, rounded half up, in steps that do not leave int64."""
-    billion = 10**9
-    upper, below = ns // billion * ppt, ns % billion
-    return upper // 1000 + (upper % 1000 * billion + below * ppt + PPT // 2) // PPT

@@ -24,7 +24,7 @@ import numpy as np
 
 from traceconv.core import frames
 from traceconv.core.frames import Words, or_absent
-from traceconv.core.kinds import Kind, OpClass
+from traceconv.core.kinds import Kind, OpClass, StepSource
 from traceconv.core.ordering import in_lanes
 
 if TYPE_CHECKING:
@@ -480,6 +480,13 @@ class StepTable(Table):
     """The lanes of the overlap analysis, and what is known."""
     LENGTHS: ClassVar[tuple[str, ...]] = (*FIGURES, "input_wait_ns", "pause_ns")
     """All columns in which a value may be :data:`UNKNOWN`."""
+
+    @property
+    def marked(self) -> NDArray[np.bool_]:
+        """Which were recorded; a step that stands for the whole range was not."""
+        marked: NDArray[np.bool_] = self.source != StepSource.WHOLE_RANGE
+        return marked
+
     graph: I32
     step: I32
     window: I32

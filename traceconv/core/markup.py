@@ -6,7 +6,7 @@ characters that reverse the direction of writing. All of them are shown; none ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from traceconv.core.patterns import lazy_regex
@@ -41,6 +41,19 @@ def visible(text: object) -> str:
 def _number(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def aligned(rows: Iterable[Sequence[str]], left: Container[int]) -> list[str]:
+    """Lines of columns: those in ``left`` begin at the same place, figures end there."""
+    listed = [*rows]
+    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in listed
+    ]
 
 
 def one_line(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +53,14 @@ def different(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         if len(distinct) * 8 < len(values):
             return distinct, np.searchsorted(distinct, values)
     return np.unique(values, return_inverse=True)
+
+
+def mapped(
+    values: NDArray[Any], what: Callable[[Any], Any], dtype: type[np.generic]
+) -> NDArray[Any]:
+    """``what`` of every value; it is asked once for each different one."""
+    distinct, back = different(values)
+    return np.array([what(value) for value in distinct.tolist()], dtype)[back]
 
 
 def factored_rows(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArray[np.intp]]:

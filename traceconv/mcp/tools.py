@@ -139,7 +139,8 @@ class Tools:
         }
         if counts:
             answer["counts"] = {
-                str(capture["rank"]): _counts(capture["counts"]) for capture in report["captures"]
+                str(capture["rank"]): (of := capture["counts"]) and {k: of[k] for k in _COUNTS}
+                for capture in report["captures"]
             }
         return answer, {"captures.rows": "inspect(path) of one of its files or folders"}
 
@@ -441,10 +442,7 @@ def _chosen(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
 
 
-def _counts(counts: Mapping[str, Any] | None) -> Document | None:
-    """The rows of a rank by kind and layer, and its steps."""
-    keys = ("slice", "instant", "counter", "flow", "layers", "graphs", "steps")
-    return {key: counts[key] for key in keys} if counts else None
+_COUNTS = ("slice", "instant", "counter", "flow", "layers", "graphs", "steps")
 
 
 def _replay(verdict: Mapping[str, Any] | None) -> Document | None:

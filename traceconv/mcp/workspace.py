@@ -163,7 +163,9 @@ class Workspace:
         if not self.redact:
             return
         for name in names:
-            shown = self._plain(name)
+            for folder in self._own:
+                name = name.replace(f"{folder}/", "")
+            shown = _FOLDERS.sub("", name)  # as it is in texts
             if shown and shown not in self._shown and not _OURS.issuperset(shown.split(" / ")):
                 word = f"{kind}-{len(self._hidden) + 1}"
                 self._hidden[word] = shown
@@ -191,12 +193,6 @@ class Workspace:
             for column, cell in zip(columns, row, strict=True):
                 if isinstance(cell, str):
                     self.learn([cell], _KINDS.get(column.lower(), "name"))
-
-    def _plain(self, name: str) -> str:
-        """A name as it is in texts."""
-        for folder in self._own:
-            name = name.replace(f"{folder}/", "")
-        return _FOLDERS.sub("", name)
 
 
 def _links(path: Path) -> Iterator[Path]:

@@ -15,7 +15,7 @@ from traceconv.core.codes import Severity
 from traceconv.core.columns import OverlapSums, OverlapTimes
 from traceconv.core.errors import Issue, Issues
 from traceconv.core.job_shape import NODE, JobShape, Origin
-from traceconv.core.model import UNKNOWN, Capture, Coverage, Hints, StepSource, StepTable
+from traceconv.core.model import UNKNOWN, Capture, Coverage, Hints, StepTable
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.version import REPORT, __version__
 from traceconv.find.capture_ranks import shape_of_captures
@@ -229,7 +229,7 @@ def steps_text(found: Mapping[int, RankAccount]) -> str:
     """How many steps each rank has; "" if none has any."""
     counts: dict[str, list[int]] = {}
     for rank, account in found.items():
-        marked = account.steps.source != StepSource.WHOLE_RANGE
+        marked = account.steps.marked
         graphs = np.unique(account.steps.graph[marked], return_counts=True)
         pairs = zip(*(column.tolist() for column in graphs), strict=True)
         counts_by_graph = [f"{n} of graph {g}" if g >= 0 else str(n) for g, n in pairs]

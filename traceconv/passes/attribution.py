@@ -46,7 +46,7 @@ def attribution(trace: Trace) -> Trace:
     for graph in graphs:
         of_graph = np.flatnonzero(steps.graph == graph)
         graph_steps = steps.take(of_graph)
-        if (graph_steps.source == StepSource.WHOLE_RANGE).any():
+        if not graph_steps.marked.all():
             step_of[todo] = of_graph[0]
         elif graph < 0:
             _by_launch(trace, graph_steps, of_graph, todo, step_of)
@@ -228,7 +228,7 @@ def _with_device_time(trace: Trace, steps: StepTable, step_of: I32) -> StepTable
     host_steps = steps.take(marked)
     start, work = host_steps.start_ns, _work_spans(trace, steps, step_of)[marked, 0]
     # a whole range is its work: it ends with that, not with the host
-    is_whole = (host_steps.source == StepSource.WHOLE_RANGE) & (low < _NEVER)
+    is_whole = ~host_steps.marked & (low < _NEVER)
     start = np.where(is_whole, low, start)
     high = np.where(is_whole, high, np.maximum(high, host_steps.end_ns))
     # windows tile time: none begins before the one before it has ended

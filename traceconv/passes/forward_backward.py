@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues, TraceconvError
-from traceconv.core.model import EventTable, Kind, Layer, OpClass, StepSource, Trace
+from traceconv.core.model import EventTable, Kind, Layer, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.passes.steps import phase_rows
 
@@ -35,7 +35,7 @@ def forward_backward(trace: Trace) -> Trace:
     """
     if not (any(trace.capture.border_operators) or RECORDED in trace.side_tables):
         return trace
-    if (trace.steps.source == StepSource.WHOLE_RANGE).any():
+    if not trace.steps.marked.all():
         return trace
     events = trace.events
     step_rows = trace.rows_of(Layer.STEP) & (events.kind == Kind.SLICE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -116,7 +117,9 @@ def replays(trace: Trace) -> Replays | None:
 def _batches(trace: Trace, launch: NDArray[np.intp]) -> I64:
     """See :attr:`Replays.batch`."""
     events, sizes = trace.events, trace.hints.batch_sizes
-    captured = np.unique(_nodes(trace)["batch"])
+    captured = np.empty(0, np.int64)
+    with suppress(KeyError, TraceconvError):  # without the table, or if it cannot be read
+        captured = np.unique(trace.side_tables[NODES].columns["batch"])
     captured = captured[captured != ABSENT]
     size_by_name = {i: sizes[name] for i, name in enumerate(trace.strings) if name in sizes}
     rows = np.flatnonzero(trace.rows_of(Layer.HOST) & np.isin(events.name, list(size_by_name)))
@@ -130,14 +133,6 @@ def _batches(trace: Trace, launch: NDArray[np.intp]) -> I64:
     size = sizes_by_row[holding(spans, events.start_ns[launch])]
     captured_index = np.where(size == ABSENT, len(captured), np.searchsorted(captured, size))
     return np.append(captured, ABSENT)[captured_index]
-
-
-def _nodes(trace: Trace) -> Columns:
-    """The columns of the side table; without rows if it is absent or cannot be read."""
-    try:
-        return trace.side_tables[NODES].columns
-    except (KeyError, TraceconvError):
-        return {"batch": np.empty(0, np.int64)}
 
 
 def graph_replays(trace: Trace) -> Trace:

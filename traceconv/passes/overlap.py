@@ -59,7 +59,6 @@ from traceconv.core.model import (
     Kind,
     Layer,
     OpClass,
-    StepSource,
     StepTable,
     Trace,
     Track,
@@ -487,7 +486,7 @@ def _unknown(trace: Trace, analyses: Sequence[Analysis]) -> Trace:
     works = [result.work for result in analyses]
     rows = np.concatenate([rows for work in works for rows in (work.kernels, work.unclassified)])
     tasks = trace.events.take(rows)
-    if not tasks.dur_ns.any() or (trace.steps.source == StepSource.WHOLE_RANGE).any():
+    if not tasks.dur_ns.any() or not trace.steps.marked.all():
         return trace.with_issue("computing-unknown")
     first_ns, last_ns = int(tasks.start_ns.min()), int(tasks.end_ns.max())
     before = int(trace.steps.start_ns.min()) - last_ns

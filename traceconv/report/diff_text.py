@@ -11,6 +11,7 @@ import orjson
 
 from traceconv.analysis.diff.significance import DifferenceVerdict
 from traceconv.core.clock import us_text
+from traceconv.core.markup import aligned
 from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed, signed_percent
 from traceconv.report.figures import UNKNOWN, ranks, time
 from traceconv.report.fitting import shortened
@@ -35,7 +36,9 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
     """
     parts_of_step = parts(document)
     if all(row["verdict"] == DifferenceVerdict.UNSURE for row in parts_of_step):
-        document = _without_verdicts(document)  # the headline says it
+        kept = ("operators", "ranks")  # without verdicts: the headline says it
+        rows = {key: [{**row, "verdict": None} for row in document[key]] for key in kept}
+        document = {**document, **rows}
         parts_of_step = [{**row, "verdict": None} for row in parts_of_step]
     pages = [
         [document["headline"], *(f"proven: {change}" for change in proven(document))],
@@ -62,14 +65,6 @@ def per_step(document: Document) -> str:
 def parts(document: Document) -> list[Document]:
     """The parts of a step that take time in either run."""
     return [row for row in document["classes"] if row["before_ns"] or row["after_ns"]]
-
-
-def _without_verdicts(document: Document) -> Document:
-    """The document with no verdict for operators and ranks."""
-    rows = {
-        key: [{**row, "verdict": None} for row in document[key]] for key in ("operators", "ranks")
-    }
-    return {**document, **rows}
 
 
 def proven(document: Document) -> list[str]:
@@ -103,18 +98,7 @@ def percent(row: Document) -> str:
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns; the first and the last are text, those between are figures."""
-    if not rows:
-        return []
-    all_rows = [head, *rows]
-    widths = [max(len(row[i]) for row in all_rows) for i in range(len(head))]
-    last_column = len(head) - 1
-    return [
-        "  ".join(
-            cell.ljust(width) if i in (0, last_column) else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in all_rows
-    ]
+    return aligned([head, *rows], (0, len(head) - 1)) if rows else []
 
 
 def waterfall(document: Document, top: int | None) -> tuple[list[Document], list[Document]]:

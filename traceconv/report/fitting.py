@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 
 from traceconv.core.patterns import lazy_regex
 
@@ -40,7 +41,11 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
     """
     width = max(width, 16)
     plain = [" ".join(name.split()) for name in names]
-    short_by_name = {name: _short(name, width) for name in dict.fromkeys(plain)}
+    short_by_name: dict[str, str] = {}
+    for name in dict.fromkeys(plain):
+        forms = [*_plainer(name)]
+        fitting = (form for form in forms if len(form) <= width)
+        short_by_name[name] = next(fitting, None) or _middle(forms[-1], width)
     names_by_short: dict[str, list[str]] = {}
     for name, short in short_by_name.items():
         names_by_short.setdefault(short, []).append(name)
@@ -49,13 +54,6 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
         if len(alike) > 1:
             short_by_name |= _distinguished(short, sorted(alike), width, used)
     return [short_by_name[name] for name in plain]
-
-
-def _short(name: str, width: int) -> str:
-    for text in _plainer(name):
-        if len(text) <= width:
-            return text
-    return _middle(text, width)
 
 
 def _plainer(name: str) -> Iterator[str]:
@@ -149,7 +147,7 @@ def _distinguished(short: str, names: Sequence[str], width: int, used: set[str])
     texts = {}
     for position, name in enumerate(names):
         near = [n for n in (position - 1, position + 1) if 0 <= n < len(names)]
-        differs = max(_alike(name, names[n]) for n in near)
+        differs = max(len(commonprefix((name, names[n]))) for n in near)  # noqa: RUF071
         text = _with_window(short, name, differs, width)
         count = 1
         while text in used:
@@ -159,12 +157,6 @@ def _distinguished(short: str, names: Sequence[str], width: int, used: set[str])
         used.add(text)
         texts[name] = text
     return texts
-
-
-def _alike(text: str, other: str) -> int:
-    """Length of the common prefix of two texts."""
-    pairs = enumerate(zip(text, other, strict=False))
-    return next((n for n, (a, b) in pairs if a != b), min(len(text), len(other)))
 
 
 def _with_window(short: str, name: str, differs: int, width: int) -> str:

@@ -109,21 +109,17 @@ def _head(document: Document) -> Markup:
         if helps
         else None,
     ]
+    sentences = overview["sentences"][1:]  # those that the card above does not have
+    if sentences and sentences[0].startswith("Straggler: "):  # the first finding says more
+        sentences = sentences[1:]
     return el(
         "header",
         about,
         el("div", card, class_=f"verdict of-{verdict['severity']}"),
         el("div", tiles, class_="tiles") if tiles else None,
         [el("p", _with_hard_spaces(text), class_="note")
-         for text in (*_after_card(overview), *overview["remarks"])],
+         for text in (*sentences, *overview["remarks"])],
     )  # fmt: skip
-
-
-def _after_card(overview: Mapping[str, Any]) -> Sequence[str]:
-    """The sentences that the card above does not have: of a straggler, the first finding says
-    more."""
-    sentences: Sequence[str] = overview["sentences"][1:]
-    return sentences[1:] if sentences and sentences[0].startswith("Straggler: ") else sentences
 
 
 def _with_hard_spaces(text: str) -> str:
@@ -149,10 +145,6 @@ def blocks(content: Iterable[Block]) -> Markup:
 def _text(block: Text) -> Markup:
     pieces = _with_hard_spaces(block.words).split("`")
     return el("p", [el("code", p) if i % 2 else p for i, p in enumerate(pieces)], class_=block.kind)
-
-
-def _folded(block: Folded) -> Markup:
-    return el("details", el("summary", block.title), blocks(block.blocks))
 
 
 def _figures(block: Figures) -> Markup:
@@ -196,10 +188,6 @@ def _query(query: str, span: tuple[int, int] | None) -> Markup:
         "details", el("summary", "query"), el("code", query, class_="sql"),
         class_="find", data_start=start, data_end=end,
     )  # fmt: skip
-
-
-def _cards(block: Cards) -> Markup:
-    return el("div", [_card(card) for card in block.cards], class_="findings")
 
 
 def _card(card: Card) -> Markup:
@@ -350,5 +338,7 @@ def _path(line: Line, x_of: Callable[[float], float], y_of: Callable[[float], fl
 
 _DRAWN: Mapping[type, Callable[[Any], Markup]] = {
     Text: _text, Table: _table, Legend: _legend, Bars: _bars, HeatMap: _heat_map, Lines: _lines,
-    Cards: _cards, Figures: _figures, Folded: _folded,
+    Cards: lambda block: el("div", [_card(card) for card in block.cards], class_="findings"),
+    Figures: _figures,
+    Folded: lambda block: el("details", el("summary", block.title), blocks(block.blocks)),
 }  # fmt: skip

@@ -68,7 +68,9 @@ def _family(
         yield f"# UNIT {name} seconds"
     yield f"# HELP {name} {help_text}"
     for ending, labels, value in samples:
-        label_text = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
+        label_text = ",".join(
+            f'{key}="{visible(label.translate(_ESCAPED))}"' for key, label in labels.items()
+        )
         yield f"{name}{ending}{f'{{{label_text}}}' if label_text else ''} {value!r}"
 
 
@@ -76,7 +78,4 @@ def _seconds(ns: int | None) -> float | None:
     return None if ns is None else ns / 1e9
 
 
-def _escaped(text: str) -> str:
-    """The value of a label: three characters are escaped, and none acts on a terminal."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return visible(escaped)
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})

@@ -221,7 +221,8 @@ def _overlap(overview: Data) -> list[Block]:
     head = ["rank", "steps", "known", *(words for _, _, words in shown), "of it waiting for input"]
     table = [
         [row["rank"], row["steps"], time(row["known_ns"]),
-         *(_part(row, key) for key, _, _ in shown), Styled(say.waiting(row))]
+         *(Styled(f"{say.time(ns)} ({say.percent(ns, row['known_ns'])})", exact=say.exact(ns))
+           for ns in (row.get(key, 0) for key, _, _ in shown)), Styled(say.waiting(row))]
         for row in rows
     ]  # fmt: skip
     if any(late.values()):
@@ -234,11 +235,6 @@ def _overlap(overview: Data) -> list[Block]:
         Bars(bars),
         Folded("figures of all ranks" if len(rows) > 1 else "figures", [Table(head, table)]),
     ]
-
-
-def _part(row: Data, key: str) -> Styled:
-    ns = row.get(key, 0)
-    return Styled(f"{say.time(ns)} ({say.percent(ns, row['known_ns'])})", exact=say.exact(ns))
 
 
 def _timeline(overview: Data) -> list[Block]:

@@ -117,8 +117,11 @@ def sections(
         "steps": _steps(by_name["step"], unmarked),
         "operators": _operators(by_name["type"] if typed else by_name["op"]),
         "communication": _communication(by_name["comm"]),
-        "collectives": _collectives(by_name["collective"]),
-        **{key: _listed(by_name[name], columns) for key, (name, columns) in _LISTED.items()},
+        "collectives": _listed(by_name["collective"], _COLLECTIVE, ""),
+        **{
+            key: _listed(by_name[name], columns, _WEIGHTS.get(name, "Total Time(ns)"))
+            for key, (name, columns) in _LISTED.items()
+        },
         "links": _links(by_name["link"]),
         "queues": {"rows": _dicts(data.columns, _QUEUE) if (data := by_name["data"].data) else []},
     }
@@ -264,23 +267,19 @@ _COLLECTIVE = {
 }  # fmt: skip
 
 
-def _collectives(result: Result) -> Section:
-    """Bandwidth by kind and size of operations, over all ranks."""
+_WEIGHTS = {"memory_live": "Bytes"}
+
+
+def _listed(result: Result, columns: Mapping[str, str], by: str) -> Section:
+    """The rows with the largest ``by``, over all ranks where a table has such rows; with "" those
+    that are first in the table."""
     if not result.rows:
         return missing(result)
     job = rows_of(result, of_job=True)
-    rows = _dicts(job, _COLLECTIVE, slice(OPERATORS_KEPT))
-    return {"rows": rows, "others": len(job["Count"]) - len(rows)}
-
-
-def _listed(result: Result, columns: Mapping[str, str]) -> Section:
-    """The rows with the largest time or size, over all ranks where a table has such rows."""
-    if not result.rows:
-        return missing(result)
-    job = rows_of(result, of_job=True)
-    weight = job["Bytes" if "size_bytes" in columns else "Total Time(ns)"]
-    order = np.argsort(-weight, kind="stable")[:OPERATORS_KEPT]
-    return {"rows": _dicts(job, columns, order), "others": len(weight) - len(order)}
+    count = len(job[next(iter(columns.values()))])
+    order = np.argsort(-job[by], kind="stable") if by else np.arange(count)
+    rows = _dicts(job, columns, order[:OPERATORS_KEPT])
+    return {"rows": rows, "others": count - len(rows)}
 
 
 def _links(result: Result) -> Section:

@@ -135,7 +135,8 @@ class Kept:
     def found(self) -> Iterator[tuple[int, bytes]]:
         """The kept summaries and their ranks; several of a rank where they have other parts."""
         rank_by_key = {key: rank for rank, key in self._keys.items()}
-        for path in _files(self._folder):
+        folder_path = self._folder
+        for path in sorted(folder_path.rglob(f"*{SUFFIX}")) if folder_path else ():
             with suppress(OSError):
                 try:
                     yield from _read(path, rank_by_key)
@@ -265,12 +266,6 @@ def _program() -> str:
 
 
 # -- the folder ---------------------------------------------------------------------------
-
-
-def _files(folder_path: Path | None) -> Iterator[Path]:
-    """The kept files below a folder."""
-    if folder_path is not None:
-        yield from sorted(folder_path.rglob(f"*{SUFFIX}"))
 
 
 def limit() -> int:

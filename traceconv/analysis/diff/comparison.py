@@ -451,12 +451,9 @@ class _Comparing:
         _, first_rows, member = np.unique(codes, axis=1, return_index=True, return_inverse=True)
         member = member.reshape(-1)
         keys = {k: c[first_rows] for k, c in zip(("sort", "name", "type"), columns, strict=True)}
-        ns = np.stack(
-            [
-                _summed(side_ns, member, len(first_rows))
-                for side_ns in (items.before_ns, items.after_ns)
-            ]
-        )
+        ns = np.zeros((2, len(first_rows)), np.int64)
+        for of_side, side_ns in zip(ns, (items.before_ns, items.after_ns), strict=True):
+            np.add.at(of_side, member, side_ns)
         summed = [run_series.summed(member, len(first_rows)) for run_series in series]
         half = self.half(summed[0], summed[1], "operator", group[first_rows])
         return member, self._judged(keys, ns, half, reasons)
@@ -581,9 +578,3 @@ def whole_means(sums: I64, steps: int) -> I64:
     up = np.argsort(-remainder, kind="stable")[: target - int(means.sum())]
     means[up] += 1
     return means
-
-
-def _summed(values: I64, member: NDArray[np.intp], groups: int) -> I64:
-    sums = np.zeros(groups, np.int64)
-    np.add.at(sums, member, values)
-    return sums

@@ -48,7 +48,7 @@ from traceconv.core.intervals import (
     subtraction,
     union,
 )
-from traceconv.core.model import Covered, Layer, StepSource, StepTable, Trace
+from traceconv.core.model import Covered, Layer, StepTable, Trace
 from traceconv.core.side_tables import Columns
 from traceconv.passes.input_wait import input_spans
 from traceconv.passes.overlap import DeviceTime, device_times
@@ -72,7 +72,7 @@ def step_items(trace: Trace, collectives: CollectiveRecords) -> StepItems:
     recorded = trace.coverage.layers
     return StepItems(
         devices=devices,
-        marked=bool((steps.source != StepSource.WHOLE_RANGE).all()),
+        marked=bool(steps.marked.all()),
         vendor=trace.hints.vendor,
         layers=tuple(str(layer) for layer in RECORDED if recorded.get(layer)),
         steps={

@@ -32,7 +32,7 @@ from traceconv.analysis.replay.periods import repeated
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import I64, Mask, once_each
 from traceconv.core.intervals import length_within, subtraction, union
-from traceconv.core.model import Covered, Kind, Layer, OpClass, StepSource, Trace
+from traceconv.core.model import Covered, Kind, Layer, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
 from traceconv.passes.input_wait import fetches, input_spans
@@ -63,7 +63,7 @@ def operations(trace: Trace, records: CollectiveRecords) -> Operations:
         records: its communication operations.
     """
     steps = measured(trace.steps)
-    marked = bool((steps.source != StepSource.WHOLE_RANGE).all())
+    marked = bool(steps.marked.all())
     steps = steps.take(steps.covered == Covered.TIMELINE)
     why = ""
     if not len(steps):

@@ -226,7 +226,9 @@ class Changed:
             self.lengths *= self.replay.balanced
         elif subject == "op":
             target, factor = self._target(change, how)
-            self._parts(change, self._kernels_named(target), factor)
+            is_named = np.array([fnmatchcase(name, target) for name in self.graph.names], bool)
+            is_named &= np.isin(self.graph.sorts, (COMPUTE, COPY))
+            self._parts(change, is_named, factor)
         elif subject == "comm":
             self._communication(change, how)
         elif subject == "pause":
@@ -322,12 +324,6 @@ class Changed:
         if not match:
             raise OptionError(f"{change!r}: {text!r} is not a factor; write 0 or x0.5", "change")
         return float(match[1])
-
-    def _kernels_named(self, target: str) -> NDArray[np.bool_]:
-        graph = self.graph
-        is_named = np.array([fnmatchcase(name, target) for name in graph.names], bool)
-        is_named &= np.isin(graph.sorts, (COMPUTE, COPY))
-        return is_named
 
     def _parts(self, change: str, of_name: NDArray[np.bool_], factor: float) -> None:
         if not of_name.any():

@@ -40,7 +40,7 @@ from traceconv.analysis.utilisation import measured, share, utilisation, whole_r
 from traceconv.core.columns import OverlapTimes
 from traceconv.core.intervals import intersection, union
 from traceconv.core.job_shape import stated_stage
-from traceconv.core.model import F64, I64, UNKNOWN, Layer, OpClass, StepSource, StepTable, Trace
+from traceconv.core.model import F64, I64, UNKNOWN, Layer, OpClass, StepTable, Trace
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.overlap import device_times
@@ -70,7 +70,7 @@ def _overlap(trace: Trace) -> Known | None:
         pieces = _unmeasured(trace)
     if not any(pieces["known_ns"]) or not any(pieces["computing_ns"]):
         return None  # where only copies of a device are known, idle time is unknown
-    marked = not (steps.source == StepSource.WHOLE_RANGE).any() and -1 not in pieces["step"]
+    marked = bool(steps.marked.all()) and -1 not in pieces["step"]
     return {
         "pieces": pieces,
         "marked": marked,

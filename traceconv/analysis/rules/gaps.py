@@ -49,7 +49,7 @@ from traceconv.core.intervals import (
     total,
     union,
 )
-from traceconv.core.model import I64, Kind, Layer, OpClass, StepSource, StepTable, Trace, TrackKind
+from traceconv.core.model import I64, Kind, Layer, OpClass, StepTable, Trace, TrackKind
 from traceconv.passes.input_wait import leading
 from traceconv.passes.overlap import DeviceTime, device_times
 
@@ -136,7 +136,7 @@ def _paused(trace: Trace) -> Known | None:
         or trace.hints.partial_device
         # there the ranges are all that is recorded of operators; on NPUs they are recorded beside
         or (not is_ascend(trace) and any(t.kind is TrackKind.RANGES for t in trace.tracks))
-        or (steps.source == StepSource.WHOLE_RANGE).any()
+        or not steps.marked.all()
         or not len(work)
         or np.mean(launching(trace, work) >= 0) < _RECORDED
     ):

@@ -36,7 +36,7 @@ from traceconv.core.intervals import (
     total,
     union,
 )
-from traceconv.core.model import I64, Kind, Layer, Mask, OpClass, StepSource, StepTable, Trace
+from traceconv.core.model import I64, Kind, Layer, Mask, OpClass, StepTable, Trace
 from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
@@ -123,7 +123,7 @@ def _calls(
         steps = measured(trace.steps)
         if not len(steps) or not trace.rows_of(layers[0]).any():
             return None
-        if marked and (steps.source == StepSource.WHOLE_RANGE).any():
+        if marked and not steps.marked.all():
             return None
         rows = _rows(trace, names, *layers)
         if recorded and not len(rows):

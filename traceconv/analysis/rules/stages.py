@@ -13,7 +13,7 @@ from traceconv.analysis.rules.definition import OWN, Case, Known, Limit, Limits,
 from traceconv.analysis.utilisation import measured
 from traceconv.core.intervals import length_within
 from traceconv.core.job_shape import stated_stage
-from traceconv.core.model import Covered, StepSource, Trace
+from traceconv.core.model import Covered, Trace
 from traceconv.passes.overlap import device_times
 
 THEME = "pipeline"
@@ -28,9 +28,7 @@ def _stage(trace: Trace) -> Known | None:
     """The stage of a rank, and means per step: computing, waits for neighbours, length."""
     stage = stated_stage(trace.rank, trace.capture.placement)
     steps = measured(trace.steps)
-    steps = steps.take(
-        (steps.covered == Covered.TIMELINE) & (steps.source != StepSource.WHOLE_RANGE)
-    )
+    steps = steps.take((steps.covered == Covered.TIMELINE) & steps.marked)
     if stage < 0 or not len(steps):
         return None
     records, devices = collective_records(trace), device_times(trace)

@@ -29,7 +29,7 @@ from traceconv.analysis.rules.definition import (
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import once_each
 from traceconv.core.intervals import holding, length_within, union
-from traceconv.core.model import I64, Covered, OpClass, StepSource, StepTable, Trace
+from traceconv.core.model import I64, Covered, OpClass, StepTable, Trace
 from traceconv.core.robust import median
 from traceconv.passes.attribution import occurrence
 
@@ -52,7 +52,7 @@ def _parts(trace: Trace) -> Known | None:
     that annotates steps may be steps ahead; the time of every part in them, ns, -1 where it is not
     marked (``pause``: before the step; ``reduce``: while any collective runs); ``longest``: slices
     by part."""
-    events, steps = trace.events, trace.steps.take(trace.steps.source != StepSource.WHOLE_RANGE)
+    events, steps = trace.events, trace.steps.take(trace.steps.marked)
     if not len(steps) or trace.hints.partial_device:
         return None
     numbered = {

@@ -19,6 +19,7 @@ from traceconv.analysis.replay.remedies import OF_UNEVEN_WORK, Change, Remedy, r
 from traceconv.analysis.stragglers.links import SlowGroup
 from traceconv.core.clock import in_one_unit, time_text
 from traceconv.core.job_shape import called
+from traceconv.core.markup import aligned
 from traceconv.core.rank_ranges import format_ranges
 
 SCHEMA_VERSION = 3
@@ -506,11 +507,7 @@ class Verdict(msgspec.Struct, frozen=True):
         called = [f"{self.replay.shape.called(rank)}{' *' * (rank in named)}" for rank in shown]
         columns = [["mean per step and gap, * named", *called]]
         columns += [[head, *in_one_unit(ns)] for head, ns in lengths.items() if any(ns)]
-        wide = [max(map(len, column)) for column in columns]
-        lines = [
-            "  ".join([heading.ljust(wide[0]), *map(str.rjust, cells, wide[1:])]).rstrip()
-            for heading, *cells in zip(*columns, strict=True)
-        ]
+        lines = aligned(zip(*columns, strict=True), (0,))
         hidden = len(order) - len(shown)
         return lines + [f"{hidden} more ranks"] * (hidden > 0)
 

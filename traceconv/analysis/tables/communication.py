@@ -154,10 +154,9 @@ def _parts(trace: Trace, work: _Work) -> dict[str, I64]:
     begun = np.full(len(work.calls), np.iinfo(np.int64).max)
     np.minimum.at(begun, call[on_plane & transits], events.start_ns[rows[on_plane & transits]])
     early = waits & (events.start_ns[rows] < begun[call])
-    sums = [
-        _summed(call, events.dur_ns[rows], on_plane & kind, len(work.calls))
-        for kind in (transits, waits, early)
-    ]
+    sums = np.zeros((3, len(work.calls)), np.int64)
+    for of_kind, kind in zip(sums, (transits, waits, early), strict=True):
+        np.add.at(of_kind, call[on_plane & kind], events.dur_ns[rows[on_plane & kind]])
     is_known = np.zeros(len(work.calls), bool)
     is_known[call[on_plane]] = True
     idle = events.dur_ns[work.calls] - sums[0] - sums[1]
@@ -173,12 +172,6 @@ def _has_name(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) ->
     for name in np.unique(names).tolist():
         fits[name] = pattern.fullmatch(trace.strings[name]) is not None
     return fits[names]
-
-
-def _summed(call: I64, value: I64, mask: NDArray[np.bool_], size: int) -> I64:
-    sums = np.zeros(size, np.int64)
-    np.add.at(sums, call[mask], value[mask])
-    return sums
 
 
 def _operations(ranked: Ranked) -> Columns:

@@ -61,15 +61,14 @@ def _queue(name: str, side_table: SideTable) -> dict[str, Any]:
         "Capacity": int(room.max()) if len(room) else ABSENT,
         "Mean Size": float(size.mean()) if len(size) else float("nan"),
         **{
-            heading: _mean_ns(value[(kind == 0) & (second == number)])
+            heading: _mean_ns(value[(kind == 0) & (second == number) & ~np.isnan(value)])
             for number, heading in enumerate(("Get Time(ns)", "Push Time(ns)", "Batch Time(ns)"))
         },
     }
 
 
 def _mean_ns(value_ms: F64) -> int:
-    known_ms = value_ms[~np.isnan(value_ms)]
-    return int(np.floor(known_ms.mean() * 1e6 + 0.5)) if len(known_ms) else ABSENT
+    return int(np.floor(value_ms.mean() * 1e6 + 0.5)) if len(value_ms) else ABSENT
 
 
 def _queues(ranked: Ranked) -> Columns:

@@ -56,7 +56,8 @@ def _read(trace: Trace, rows: NDArray[Any], keys: Sequence[str]) -> list[Texts]:
         members = _decoded(decoder, needles, raw)
         if members is not None:
             for column, member in zip(columns, msgspec.structs.astuple(members), strict=True):
-                column.put([i], [_text(member)], np.zeros(1, np.int32))
+                text = "" if member is _NOTHING else _text_of_json(bytes(member))
+                column.put([i], [text], np.zeros(1, np.int32))
     return [Texts(column.values, column.code[back]) for column in columns]
 
 
@@ -166,10 +167,6 @@ def _decoded(decoder: Any, needles: Sequence[bytes], raw: bytes) -> Any:
         return decoder.decode(raw)
     except NOT_JSON:
         return None  # arguments that are not an object are kept as they are, and not used here
-
-
-def _text(value: msgspec.Raw) -> str:
-    return "" if value is _NOTHING else _text_of_json(bytes(value))
 
 
 @lru_cache(4096)

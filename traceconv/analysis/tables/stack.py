@@ -82,10 +82,9 @@ def _paths(trace: Trace, nest: Nest) -> tuple[I64, Texts, Texts]:
         path[level] = len(names) + groups.spread(np.arange(len(groups)))
         first = groups.first
         for slice_row, above in zip(level[first].tolist(), outer[first].tolist(), strict=True):
-            name, frames = (
-                slice_names.at(slice_row),
-                _outermost_first(stacks.at(slice_row)) if has_stack[slice_row] else [],
-            )
+            name = slice_names.at(slice_row)
+            inner = stacks.at(slice_row).split(SEPARATOR) if has_stack[slice_row] else []
+            frames = [frame.strip() for frame in reversed(inner) if frame.strip()]
             held.append(SEPARATOR.join(frames) or held[above])
             names.append(f"{names[above]}{SEPARATOR}{name}" if names[above] else name)
             line = frames[-1] if frames else name if _FRAME.fullmatch(name) else lines[above]
@@ -98,11 +97,6 @@ def _paths(trace: Trace, nest: Nest) -> tuple[I64, Texts, Texts]:
 def _plain(name: str) -> str:
     """A name in one line, without separators, and without addresses, which no two runs share."""
     return " ".join(_ADDRESS.sub("", name.replace(SEPARATOR, ":")).split())
-
-
-def _outermost_first(stack: str) -> list[str]:
-    frames = [frame.strip() for frame in stack.split(SEPARATOR)]
-    return [frame for frame in reversed(frames) if frame]
 
 
 def _summed(trace: Trace, key: str, column: Texts, sums: Columns) -> Columns:

@@ -120,7 +120,7 @@ def step_trace_time(
         exclude = exposed - bubble
     return {
         "graph": steps.graph.astype(np.int64),
-        "step": np.where(_marked(steps), steps.step.astype(np.int64), ABSENT),
+        "step": np.where(steps.marked, steps.step.astype(np.int64), ABSENT),
         "computing_ns": sums[OpClass.COMPUTING],
         "not_overlapped_ns": exposed,
         "overlapped_ns": communication - exposed,
@@ -238,11 +238,6 @@ def _launch_windows(trace: Trace) -> I64:
     return spans
 
 
-def _marked(steps: StepTable) -> NDArray[np.bool_]:
-    marked: NDArray[np.bool_] = steps.source != StepSource.WHOLE_RANGE
-    return marked
-
-
 def _free_within(trace: Trace, steps: StepTable, counted: NDArray[np.bool_]) -> I64:
     """Idle time clipped to each step, summed over devices; slices of a lane are disjoint."""
     free = trace.events.take(counted & (trace.events.op == OpClass.FREE))
@@ -259,7 +254,7 @@ def _preparing(trace: Trace, classes: Mapping[OpClass, _Begun]) -> I64:
     steps = trace.steps
     work = (classes[op].first() for op in (OpClass.COMPUTING, OpClass.COMMUNICATION))
     begun = np.minimum.reduce(list(work))
-    is_known = _marked(steps) & (begun < _EVER)
+    is_known = steps.marked & (begun < _EVER)
     is_known &= bool(trace.rows_of(Layer.HOST, Layer.RUNTIME).any())
     return np.where(is_known, begun - steps.start_ns, ABSENT)
 

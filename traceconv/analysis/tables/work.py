@@ -375,7 +375,10 @@ def _convolved(call: Call, order: Sequence[int] = (0, 1, 2), transposed: bool = 
         padding_out = lists[order[3] if len(order) > 3 else 3]
         out = [(size - 1) * step - 2 * pad + far + extra + 1 for size, step, pad, far, extra
                in zip(data[2:], stride, padding, reach, padding_out, strict=True)]  # fmt: skip
-        columns, n_products = weights[1] * _groups(call), math.prod(data)
+        # the last whole number of the inputs: of convolutions the number of groups
+        numbers = (call.whole(i) for i in range(len(call.inputs) - 1, 1, -1))
+        n_groups = next(number for number in numbers if number >= 0)
+        columns, n_products = weights[1] * n_groups, math.prod(data)
     else:
         out = [(size + 2 * pad - far - 1) // step + 1 for size, step, pad, far
                in zip(data[2:], stride, padding, reach, strict=True)]  # fmt: skip
@@ -384,11 +387,6 @@ def _convolved(call: Call, order: Sequence[int] = (0, 1, 2), transposed: bool = 
     moved = _moved((math.prod(data), call.bits(0)), (math.prod(weights), call.bits(1)),
                    (n, call.bits(0)))  # fmt: skip
     return Work(CONVOLUTION, 2 * n_products * math.prod(weights[1:]), moved, call.bits(0))
-
-
-def _groups(call: Call) -> int:
-    """The last whole number of an operator's inputs: of convolutions the number of groups."""
-    return next(n for i in range(len(call.inputs) - 1, 1, -1) if (n := call.whole(i)) >= 0)
 
 
 def _convolved_back(call: Call) -> Work:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I64, OpClass, Strings
+from traceconv.core.ordering import mapped
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS, Ranges
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.gpu_kernels import kernel_class
@@ -56,9 +57,10 @@ class Issued:
             ranks: of communicators.
             words: the user's own for kernels that communicate.
         """
-        codes, back = np.unique(rows["name"], return_inverse=True)
-        texts = (rows.names["name"].get(code, "") for code in codes.tolist())
-        comm = np.array([kernel_class(text, words) is OpClass.COMM for text in texts], bool)[back]
+        texts = rows.names["name"]
+        comm = mapped(
+            rows["name"], lambda i: kernel_class(texts.get(i, ""), words) is OpClass.COMM, np.bool_
+        )
         number = np.where(comm & (rows["correlation"] >= 0), rows["correlation"], -2)
         call_of = self._of_calls(calls, lookup(calls["correlation"], number))
         alone = np.bincount(call_of[call_of >= 0], minlength=len(self.bytes)) == 1

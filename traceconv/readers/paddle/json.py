@@ -18,6 +18,7 @@ from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import F64, I32, I64
+from traceconv.core.ordering import mapped
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.paddle.layout import (
@@ -70,11 +71,9 @@ class EventNames:
         in_name, unit = self._in_name[rows.name], self._unit[rows.name]
         has_duration = ~instant & (in_name >= 0)
         has_duration &= np.abs(in_name - rows.dur) <= unit + (np.abs(rows.dur) >> _FLOAT_BITS)
-        name_ids = np.empty(len(rows), np.int32)
-        for selected, texts in ((has_duration, self._short), (~has_duration, self._texts)):
-            codes, back = np.unique(rows.name[selected], return_inverse=True)
-            ids = [self._build.string(texts[code]) for code in codes.tolist()]
-            name_ids[selected] = np.array(ids, np.int32)[back]
+        texts = [*self._short, *self._texts]
+        shown = np.where(has_duration, rows.name, rows.name + len(self._short))
+        name_ids = mapped(shown, lambda code: self._build.string(texts[code]), np.int32)
         for code in np.unique(rows.shape[instant]).tolist():
             if self._shapes.category[code] in MEMORY_TYPES:
                 name_ids[rows.shape == code] = self._build.string(self._shapes.category[code])

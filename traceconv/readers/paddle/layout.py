@@ -12,6 +12,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track, TrackKind
+from traceconv.core.ordering import mapped
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, note_devices
@@ -173,9 +174,9 @@ def _ops(records: Records, build: TraceBuilder) -> I8:
     of_lane = np.array([_OPS.get(lane.what, OpClass.HOST) for lane in records.lanes], np.int8)
     op: I8 = of_lane[records.lane]
     kernels = np.flatnonzero(records.whats() == What.KERNEL)
-    names, back = np.unique(records.name[kernels], return_inverse=True)
-    classes = [kernel_class(build.strings[i], build.comm_words) for i in names.tolist()]
-    op[kernels] = np.array(classes, np.int8)[back]
+    op[kernels] = mapped(
+        records.name[kernels], lambda i: kernel_class(build.strings[i], build.comm_words), np.int8
+    )
     return op
 
 
@@ -185,9 +186,10 @@ def _tracks(records: Records, op: I8, build: TraceBuilder, pid: int) -> I32:
     titles: dict[str, int] = {"": 0}
     title = np.zeros(len(op), np.int32)
     comm = np.flatnonzero(op == OpClass.COMM)
-    names, back = np.unique(records.name[comm], return_inverse=True)
-    codes = [titles.setdefault(lane_title(build.strings[i]), len(titles)) for i in names.tolist()]
-    title[comm] = np.array(codes, np.int32)[back]
+    title[comm] = mapped(
+        records.name[comm],
+        lambda i: titles.setdefault(lane_title(build.strings[i]), len(titles)), np.int32,
+    )  # fmt: skip
     key = records.lane * len(titles) + title
     headings, numbers = [*titles], np.full(len(titles) * len(records.lanes), -1, np.int32)
     for code in np.unique(key).tolist():

@@ -23,7 +23,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I32, I64
-from traceconv.core.ordering import factored_rows
+from traceconv.core.ordering import factored_rows, mapped
 from traceconv.core.source import Source
 from traceconv.protobuf.message import Value, integers, message, signed, whole_fields
 from traceconv.protobuf.message_columns import DAMAGED, FIXED32, Columns, codes, columns
@@ -268,9 +268,10 @@ class _File:
         """
         start, dur = spans(messages, first_field)
         lane = self._on_lanes(kinds, *(messages.integer(number) for number in lane_fields))
-        distinct, back = np.unique(self._coded(messages, _NAME), return_inverse=True)
-        ids = [self._build.string(self._strings[code]) for code in distinct.tolist()]
-        name = np.array(ids, np.int32)[back]
+        name = mapped(
+            self._coded(messages, _NAME),
+            lambda code: self._build.string(self._strings[code]), np.int32,
+        )  # fmt: skip
         return _Rows(lane, start, dur, name, args, np.full(len(lane), -1, np.int32))
 
     # -- levels -----------------------------------------------------------------------------
@@ -281,14 +282,12 @@ class _File:
         names, kinds = np.array(self._texts(events, _NAME), object), events.integer(_TYPE)
         root = (nodes.integer(_PARENT) == _NO_PARENT) & (names == _ROOT)
         build.skip("metadata-unused", "roots of threads", int(root.sum()))
-        distinct, back = np.unique(kinds, return_inverse=True)
-        types = [build.args({"type": type_name(kind)}) for kind in distinct.tolist()]
-        args = np.array(types, np.int32)[back]
+        args = mapped(kinds, lambda kind: build.args({"type": type_name(kind)}), np.int32)
         owner, _, _, operators = self._events(start, size, _SUPPLEMENTS, range(1, 9))
         if len(owner):
             args[owner] = objects(build, self._operators(operators, kinds[owner]))
-        python = [type_name(kind) in PYTHON_TYPES for kind in distinct.tolist()]
-        lane_kinds = np.where(np.array(python, bool)[back], What.PYTHON, What.NATIVE)
+        python = mapped(kinds, lambda kind: type_name(kind) in PYTHON_TYPES, np.bool_)
+        lane_kinds = np.where(python, What.PYTHON, What.NATIVE)
         rows = self._rows(events, lane_kinds, _START, (_PROCESS, _THREAD), args)
         for row in np.flatnonzero((kinds == _STEP) & ~root).tolist():
             rows.step[row] = step_number(names[row])

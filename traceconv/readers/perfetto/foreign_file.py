@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I8, I32, I64, Capture, Kind, Layer, Mask, OpClass, Strings
-from traceconv.core.ordering import different, factored_rows
+from traceconv.core.ordering import factored_rows, mapped
 from traceconv.protobuf.perfetto_schema import INSTANT, SLICE_END
 from traceconv.readers.perfetto.events import take_events
 from traceconv.readers.perfetto.gpu import Gpu
@@ -251,11 +252,8 @@ class _Content:
             sort = self._places.sort(lane, categories[category] if category >= 0 else "", kind)
             if collective and sort is Sort.KERNEL:
                 sort = Sort.COLLECTIVE
-            names, name_of_row = different(name[rows])
-            table = np.array(
-                [self._place(lane, sort, string) for string in names.tolist()], np.int32
-            )
-            track[rows], op[rows], step[rows] = table[name_of_row].T
+            places = mapped(name[rows], partial(self._place, lane, sort), np.int32)
+            track[rows], op[rows], step[rows] = places.T
         return track, op, step
 
     def _place(self, lane: Lane, sort: Sort | None, string: int) -> tuple[int, int, int]:

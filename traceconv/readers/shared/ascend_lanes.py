@@ -10,10 +10,13 @@ import re
 from collections.abc import Callable, Collection
 
 import msgspec
+import numpy as np
 
-from traceconv.core.model import EVERY_GRAPH, NO_GRAPH, Layer, OpClass, Track, TrackKind
+from traceconv.core.model import EVERY_GRAPH, I32, NO_GRAPH, Layer, OpClass, Track, TrackKind
+from traceconv.core.ordering import mapped
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.ascend_tasks import OPERATORS, named_class
+from traceconv.readers.shared.layouts import TableRows
 from traceconv.readers.shared.trace_events.timeline import Lane, Named, Placed, Skipped
 
 # -- what tasks, steps and overlap slices are, by their names -------------------------------------
@@ -93,6 +96,16 @@ def host_named(name: str) -> Named | None:
     return Named(OpClass.HOST, step=_number(match[1])) if match else None
 
 
+def marked_steps(rows: TableRows) -> I32:
+    """The step that the name of each row states; -1 for other rows."""
+
+    def step(code: int) -> int:
+        mark = host_named(rows.names["name"].get(code, ""))
+        return mark.step if mark else -1
+
+    return mapped(rows["name"], step, np.int32)
+
+
 def overlap_named(lane: str) -> tuple[int, OpClass, Callable[[str], Named | None]]:
     """Order and class of an overlap lane, and the classes of slices by their own names."""
     sort, op = OVERLAP_LANES.get(lane, (len(OVERLAP_LANES), OpClass.OTHER))
@@ -161,9 +174,9 @@ class Classifier(msgspec.Struct, frozen=True):
                 )
             )
         if match := _OTHER_LABEL.fullmatch(lane.labels):
-            unit = Track(Layer.DEVICE, thread_title(lane), lane.labels, match[1])
+            unit = Track(Layer.DEVICE, lane.thread or f"Thread {lane.tid}", lane.labels, match[1])
             return Placed(unit, graph=self.graph)
-        return _PLACES.get(process, _by_label)(self, lane, process, device)
+        return _PLACES.get(process, _of_process)(self, lane, process, device)
 
 
 MEMORY_KINDS = {"Memory": TrackKind.ALLOCATOR, "NPU Module Mem": TrackKind.MODULE_MEMORY}
@@ -173,27 +186,6 @@ MEMORY_KINDS = {"Memory": TrackKind.ALLOCATOR, "NPU Module Mem": TrackKind.MODUL
 def device_heading(device: int) -> str:
     """What sets the lanes of one of several devices apart; "" for -1."""
     return f"NPU {device}" if device >= 0 else ""
-
-
-def thread_title(lane: Lane) -> str:
-    """The name of a host thread: as in the file, else by its id."""
-    return lane.thread or f"Thread {lane.tid}"
-
-
-def _thread(layer: Layer, lane: Lane, process: str, device: int) -> Track:
-    """A lane of a thread of the host."""
-    match = _THREAD.fullmatch(lane.thread)
-    thread = int(match[1]) if match else -1 if lane.thread else lane.thread_id
-    return Track(
-        layer,
-        thread_title(lane),
-        device_heading(device),
-        process,
-        kind=TrackKind.RANGES if process == _MARKERS else TrackKind.OTHER,
-        device=device,
-        thread=thread,
-        thread_name=(match[2] or "") if match else "",
-    )
 
 
 def step_lane(graph: int, device: int = -1, name: str = "") -> Placed:
@@ -303,48 +295,36 @@ def _group_of(lane: Lane) -> Communicator:
     return Communicator(name="" if _NO_GROUP.fullmatch(name) else name)
 
 
-def _host(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
-    track = _thread(Layer.HOST, lane, process, device)
-    return Placed(track, OpClass.HOST, by_name=host_named)
+def _of_process(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
+    """A lane whose layer follows from its process, else from the label of that."""
+    layer = _LAYERS.get(process, Layer.HOST if lane.labels == "CPU" else Layer.OTHER)
+    title, heading = lane.thread or f"Thread {lane.tid}", device_heading(device)
+    if layer in (Layer.HOST, Layer.RUNTIME):
+        match = _THREAD.fullmatch(lane.thread)
+        track = Track(
+            layer, title, heading, process,
+            kind=TrackKind.RANGES if process == _MARKERS else TrackKind.OTHER, device=device,
+            thread=int(match[1]) if match else -1 if lane.thread else lane.thread_id,
+            thread_name=(match[2] or "") if match else "",
+        )  # fmt: skip
+        return Placed(track, OpClass.HOST, by_name=host_named if layer is Layer.HOST else None)
+    track = Track(layer, title, heading, process or f"Process {lane.pid}", device=device)
+    if layer is Layer.OVERLAP:
+        sort, op, class_of = overlap_named(lane.thread)
+        return Placed(msgspec.structs.replace(track, sort=sort), op, by_name=class_of)
+    return Placed(track, graph=setting.graph if layer is Layer.DEVICE else -1)
 
 
-def _runtime(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
-    return Placed(_thread(Layer.RUNTIME, lane, process, device), OpClass.HOST)
-
-
-def _titled(layer: Layer, lane: Lane, process: str, device: int, sort: int = 0) -> Track:
-    return Track(layer, thread_title(lane), device_heading(device), process, sort, device=device)
-
-
-def _scope(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
-    return Placed(_titled(Layer.SCOPE, lane, process, device))
-
-
-def _overlap(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
-    sort, op, class_of = overlap_named(lane.thread)
-    return Placed(_titled(Layer.OVERLAP, lane, process, device, sort), op, by_name=class_of)
-
-
-def _other_device(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
-    return Placed(_titled(Layer.DEVICE, lane, process, device), graph=setting.graph)
-
-
-def _by_label(setting: Classifier, lane: Lane, process: str, device: int) -> Placed:
-    """A process this reader has no name for: on the host if it is labelled so."""
-    if lane.labels == "CPU":
-        return _host(setting, lane, process, device)
-    return Placed(_titled(Layer.OTHER, lane, process or f"Process {lane.pid}", device))
-
-
-_Place = Callable[[Classifier, Lane, str, int], Placed | Skipped]
-
-_PLACES: dict[str, _Place] = {
+_LAYERS = {
+    "Scope Layer": Layer.SCOPE,
+    "Overlap Analysis": Layer.OVERLAP,
+    **dict.fromkeys(_FRAMEWORK, Layer.HOST),
+    **dict.fromkeys(_RUNTIME, Layer.RUNTIME),
+    **dict.fromkeys(_OTHER_DEVICE, Layer.DEVICE),
+}
+_PLACES: dict[str, Callable[[Classifier, Lane, str, int], Placed | Skipped]] = {
     "Ascend Hardware": _hardware,
     "Step Trace": _steps,
-    "Scope Layer": _scope,
-    "Overlap Analysis": _overlap,
     **dict.fromkeys(_COMMUNICATION, _communication),
-    **dict.fromkeys(_FRAMEWORK, _host),
-    **dict.fromkeys(_RUNTIME, _runtime),
-    **dict.fromkeys(_OTHER_DEVICE, _other_device),
 }
+"""Where the lanes of other processes are is in ``_LAYERS``."""

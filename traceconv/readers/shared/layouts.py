@@ -35,7 +35,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, I64, Kind, Layer, OpClass
-from traceconv.core.ordering import combined_key, different, factored_rows
+from traceconv.core.ordering import combined_key, different, factored_rows, mapped
 from traceconv.readers.shared.arguments import AT_ONCE, lookup, objects, picked, quoted
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
@@ -96,6 +96,10 @@ class Classes(NamedTuple):
     field: str
     table: Mapping[Any, OpClass | None]
     source: str = ""
+
+
+CLASS_COLUMN = Classes("class", {int(one): one for one in OpClass})
+"""Classes that the reader decided itself."""
 
 
 class RowLayout(msgspec.Struct, frozen=True):
@@ -338,20 +342,20 @@ def _classes(
     op = np.full(len(at), _BY_NAME, np.int8)
     if layout.op is not None:
         key, table, _ = layout.op
-        codes, back = different(rows[key][at])
         names = rows.names.get(key, {})
-        class_of_code = [table.get(names.get(c, c), OpClass.UNCLASSIFIED) for c in codes.tolist()]
-        op = np.array(
-            [_BY_NAME if op_class is None else op_class for op_class in class_of_code], np.int8
-        )[back]
+
+        def of_code(code: int) -> int:
+            op_class = table.get(names.get(code, code), OpClass.UNCLASSIFIED)
+            return _BY_NAME if op_class is None else op_class
+
+        op = mapped(rows[key][at], of_code, np.int8)
+
+    def of_name(string: int) -> OpClass:
+        text = build.strings[string]
+        return OpClass.UNCLASSIFIED if text in _NAMELESS else kernel_class(text, build.comm_words)
+
     kernels = np.flatnonzero(op == _BY_NAME)
-    ids, back = different(name[kernels])
-    texts = [build.strings[i] for i in ids.tolist()]
-    classes = [
-        OpClass.UNCLASSIFIED if text in _NAMELESS else kernel_class(text, build.comm_words)
-        for text in texts
-    ]
-    op[kernels] = np.array(classes, np.int8)[back] if classes else 0
+    op[kernels] = mapped(name[kernels], of_name, np.int8)
     return op
 
 

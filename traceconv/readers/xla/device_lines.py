@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, Layer, Mask, OpClass, Track
-from traceconv.core.ordering import combined_key
+from traceconv.core.ordering import combined_key, mapped
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
@@ -74,12 +74,12 @@ class DeviceLines:
     def _kernels(self, plane: Plane, rows: NDArray[np.intp], names: I32) -> NDArray[np.int8]:
         """Classes of the rows of a GPU's streams."""
         strings, words = self._build.strings, self._build.comm_words
-        distinct, back = np.unique(names, return_inverse=True)
-        table = [
-            OpClass.COPY if COPIES.match(strings[i]) else kernel_class(strings[i], words)
-            for i in distinct.tolist()
-        ]
-        ops: NDArray[np.int8] = np.array(table, np.int8)[back]
+
+        def op_class(name: int) -> OpClass:
+            is_copy = COPIES.match(strings[name])
+            return OpClass.COPY if is_copy else kernel_class(strings[name], words)
+
+        ops: NDArray[np.int8] = mapped(names, op_class, np.int8)
         ops[(plane.texts("memcpy_details")[0] >= 0)[rows]] = OpClass.COPY
         return ops
 
@@ -185,22 +185,15 @@ class DeviceLines:
         build.skip("bad-time", where, int(bad.sum()), "counter")
         build.skip("counter-not-numeric", where, int(odd.sum()), "counter")
         sound = samples[~bad & ~odd]
-        names = self._reading.names(plane)[sound]
-        distinct, back = np.unique(names, return_inverse=True)
-        title = f"{self._device.kind} Counters"
-        tracks = [
-            build.track(
-                Layer.COUNTER,
-                build.strings[i],
-                self._device.part(plane.name),
-                title,
-                unit="",
-                device=owner(plane.name),
-                device_kind=self._device.kind,
-            )
-            for i in distinct.tolist()
-        ]
-        track = np.array(tracks, np.int32)[back]
+        kind, part = self._device.kind, self._device.part(plane.name)
+
+        def lane(name: int) -> int:
+            return build.track(
+                Layer.COUNTER, build.strings[name], part, f"{kind} Counters", unit="",
+                device=owner(plane.name), device_kind=kind,
+            )  # fmt: skip
+
+        track = mapped(self._reading.names(plane)[sound], lane, np.int32)
         build.counters(track=track, start_ns=start[sound], value=value[sound])
 
 

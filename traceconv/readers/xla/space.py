@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import F64, I32, I64, Mask
+from traceconv.core.ordering import mapped
 from traceconv.protobuf.message import BrokenMessage, message, varint, whole_fields
 from traceconv.protobuf.message_columns import DAMAGED, FIXED64, VARINT, Columns, columns
 from traceconv.readers.shared.arguments import AT_ONCE, quoted
@@ -206,9 +207,8 @@ class Plane:
                 rows = np.flatnonzero(length == (FIXED64 if number == _DOUBLE else VARINT))
                 value[rows] = messages.values[number - 1, rows].view(np.int64)
             kind[rows] = number
-        distinct, back = np.unique(messages.integer(_ID), return_inverse=True)
         of_id = self.keys[1]
-        key = np.array([of_id.get(i, -1) for i in distinct.tolist()], np.int64)[back]
+        key = mapped(messages.integer(_ID), lambda number: of_id.get(number, -1), np.int64)
         sound = np.flatnonzero((kind > 0) & (key >= 0) & (messages.rest & DAMAGED == 0))
         return Stats(owner[sound], key[sound], kind[sound], value[sound], begin[sound])
 

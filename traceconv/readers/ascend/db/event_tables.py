@@ -14,7 +14,7 @@ from msgspec import structs
 
 from traceconv.core.model import Layer, OpClass, TrackKind
 from traceconv.readers.shared.ascend_lanes import OVERLAP_LANES
-from traceconv.readers.shared.layouts import Classes, RowLayout, Shown
+from traceconv.readers.shared.layouts import CLASS_COLUMN, Classes, RowLayout, Shown
 
 _NAME = Shown("name", "")
 
@@ -84,7 +84,7 @@ TASKS = _like(
     strings=frozenset({"Task Type"}), links=frozenset({"globalPid"}),
     title="Ascend Hardware",
     lane=Shown("Physic Stream Id", "Stream {}", absent="Stream -1", of="stream"),
-    op=Classes("class", {int(one): one for one in OpClass}),
+    op=CLASS_COLUMN,
     args=("Task Id", "Subtask Id", "connection_id", "Model Id", "Task Type", "Physic Stream Id",
           *_OF_OPERATOR, "Block Num", "Mix Block Num", "size(B)", "operation"),
 )  # fmt: skip

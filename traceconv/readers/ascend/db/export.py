@@ -11,7 +11,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, NO_GRAPH
-from traceconv.core.ordering import different
+from traceconv.core.ordering import mapped
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.layouts import RowLayout, TableRows, book_unread
 from traceconv.readers.shared.sqlite.database import Database
@@ -25,6 +25,7 @@ _DEVICE_TABLES = (
     "TASK", "COMMUNICATION_OP", "OVERLAP_ANALYSIS", "AICORE_FREQ", "HBM", "DDR", "NPU_MEM", "HCCS",
     "ACC_PMU", "NIC", "ROCE", "PCIE",
 )  # fmt: skip
+_NO_TEXTS = (None, "", "N/A")
 _HOST_TABLES = ("PYTORCH_API", "CANN_API", "MSTX_EVENTS")
 
 Placed = tuple[str, Mapping[str, Any]]
@@ -71,9 +72,8 @@ class Export:
         rows = database_rows(self.database, layout, lambda ids: self.strings if len(ids) else {})
         book_unread(self.build, rows)
         for key in layout.strings - {layout.name.field}:
-            codes, back = different(rows[key])
-            is_text = [self.strings.get(code, "") not in ("", "N/A") for code in codes.tolist()]
-            rows.columns[key] = np.where(np.array(is_text, bool)[back], rows[key], -1)
+            none = mapped(rows[key], lambda code: self.strings.get(code) in _NO_TEXTS, np.bool_)
+            rows.columns[key] = np.where(none, -1, rows[key])
         if layout.end:
             start, end = rows["start"], rows["end"]
             ended = (start < 0) | (end >= 0)

@@ -13,12 +13,12 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from traceconv.core.model import I64, Mask
-from traceconv.core.ordering import different, factored_rows
+from traceconv.core.ordering import factored_rows, mapped
 from traceconv.readers.ascend.db import event_tables as tables
 from traceconv.readers.ascend.db.device import Connected, Tasks, connected
 from traceconv.readers.ascend.db.export import Export, Placed
 from traceconv.readers.shared.arguments import lookup, picked
-from traceconv.readers.shared.ascend_lanes import host_named
+from traceconv.readers.shared.ascend_lanes import marked_steps
 from traceconv.readers.shared.layouts import TableRows, add_rows
 
 LAYERS = {
@@ -77,12 +77,10 @@ class Operators:
 def operators(export: Export) -> Operators:
     """Add the rows of the framework; its step markers carry their number."""
     rows = export.threads(tables.FRAMEWORK)
-    values, codes = different(rows["name"])
-    texts = [export.strings.get(v, "") for v in values.tolist()]
-    marks = [host_named(name) for name in texts]
-    step = np.array([mark.step if mark else -1 for mark in marks], np.int32)[codes]
-    dequeue = np.array([name.startswith("Dequeue") for name in texts], bool)[codes]
-    enqueue = np.array([name.startswith("Enqueue") for name in texts], bool)[codes]
+    name, texts = rows["name"], export.strings
+    step = marked_steps(rows)
+    dequeue = mapped(name, lambda code: texts.get(code, "").startswith("Dequeue"), np.bool_)
+    enqueue = mapped(name, lambda code: texts.get(code, "").startswith("Enqueue"), np.bool_)
     queue = (rows["type"] == QUEUE) | ((rows["type"] < 0) & (enqueue | dequeue))
     _unswap(export, rows)
     _add_stacks(export, rows)

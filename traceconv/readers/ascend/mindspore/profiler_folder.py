@@ -49,7 +49,7 @@ from traceconv.readers.shared.ascend_lanes import Classifier, step_lane, task_na
 from traceconv.readers.shared.clock_check import check_clock
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.layouts import (
-    Classes,
+    CLASS_COLUMN,
     RowLayout,
     Shown,
     TableRows,
@@ -163,7 +163,7 @@ def read_display(capture: Capture, build: TraceBuilder, part: Part, shown: Shown
 _OPERATORS = RowLayout(
     end="end", name=Shown("name"), layer=Layer.DEVICE, title="Ascend Hardware",
     lane=Shown("stream", "Stream {}", of="stream"), track={"device_kind": "NPU"},
-    op=Classes("class", {int(one): one for one in OpClass}), args=("fullname",),
+    op=CLASS_COLUMN, args=("fullname",),
 )  # fmt: skip
 _AI_CPU = structs.replace(
     _OPERATORS, title="AI CPU", lane=Shown(absent="Stream 0"), track={}, args=()

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I32, I64, Layer, OpClass
-from traceconv.core.ordering import combined_key
+from traceconv.core.ordering import combined_key, mapped
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.db.device import communicators
@@ -28,7 +28,13 @@ from traceconv.readers.ascend.raw.scheduler_logs import NO_CONTEXT, Flips, Tasks
 from traceconv.readers.shared.arguments import picked
 from traceconv.readers.shared.ascend_lanes import Communicator
 from traceconv.readers.shared.ascend_tasks import OPERATORS, UNNAMED
-from traceconv.readers.shared.layouts import Classes, RowLayout, Shown, TableRows, add_rows
+from traceconv.readers.shared.layouts import (
+    CLASS_COLUMN,
+    RowLayout,
+    Shown,
+    TableRows,
+    add_rows,
+)
 from traceconv.readers.shared.pairing import latest, occurrences
 
 # -- text of old captures: operators, and the logs of AI CPU and data queue ----------------------
@@ -217,7 +223,7 @@ AI_CPU = structs.replace(
     op=OpClass.OTHER, args=("Thread Id", "Dispatch Time(us)", "Total Time(us)"),
 )  # fmt: skip
 TASKS = structs.replace(
-    _HARDWARE, op=Classes("class", {int(one): one for one in OpClass}),
+    _HARDWARE, op=CLASS_COLUMN,
     lane=Shown("Physic Stream Id", "Stream {}", absent="Tasks of unknown streams", of="stream"),
     args=("Task Id", "Task Type", "Physic Stream Id", "Subtask Id", *ARGUMENTS),
 )  # fmt: skip
@@ -343,10 +349,10 @@ def described(
 def _classes(rows: TableRows, launch: I64, host: TableRows | None, informed: bool) -> I64:
     informed = informed or (host is not None and bool((host["name"] >= 0).any()))
     table = UNNAMED if informed else OPERATORS
-    kinds, codes = np.unique(rows["own kind"], return_inverse=True)
     names = rows.names["own kind"]
-    class_of_kind = [table.get(names[kind], OpClass.UNCLASSIFIED) for kind in kinds.tolist()]
-    op = np.array(class_of_kind, np.int64)[codes]
+    op = mapped(
+        rows["own kind"], lambda kind: table.get(names[kind], OpClass.UNCLASSIFIED), np.int64
+    )
     op = np.where(rows["in text"] >= 0, int(OpClass.COMPUTE), op)
     return op if host is None else np.where(launch >= 0, rows["class"], op)
 

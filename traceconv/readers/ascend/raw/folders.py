@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
@@ -166,8 +167,7 @@ def _in_folder(ordered: Sequence[str], root: str, alone: bool) -> list[Raw]:
     unused = [n for n in files if n not in used] + [
         n for names in unnumbered.values() for n in names
     ]
-    framework = _framework(ordered, holder)
-    other_files = framework[1]
+    read, other_files = _framework(ordered, holder)
     entries = []
     for device, kinds in sorted(by_device.items()) or [(-1, {})]:
         slices = {kind: _by_number(names) for kind, names in kinds.items()}
@@ -176,16 +176,8 @@ def _in_folder(ordered: Sequence[str], root: str, alone: bool) -> list[Raw]:
         entries.append(
             Raw(root, device, slices, tuple(host), (), (*own_files, *other_slices), around)
         )
-    first_entry = entries[0]
-    entries[0] = Raw(
-        root,
-        first_entry.device,
-        first_entry.slices,
-        first_entry.host,
-        framework[0],
-        (*first_entry.known, *other_files),
-        around,
-    )
+    known = (*entries[0].known, *other_files)
+    entries[0] = structs.replace(entries[0], framework=read, known=known)
     return entries
 
 

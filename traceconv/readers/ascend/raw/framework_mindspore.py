@@ -13,12 +13,12 @@ from traceconv.readers.ascend.raw.framework_rows import (
     RANGES,
     FrameworkClock,
     add_memory,
-    marked_steps,
     place,
     read_table,
 )
 from traceconv.readers.ascend.raw.slice_files import layout
 from traceconv.readers.shared.arguments import lookup
+from traceconv.readers.shared.ascend_lanes import marked_steps
 from traceconv.readers.shared.layouts import TableRows, add_rows
 
 OP_RANGE = layout(

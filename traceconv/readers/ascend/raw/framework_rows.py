@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import is_unix_ns
-from traceconv.core.model import I32, I64, Mask, OpClass, TrackKind
+from traceconv.core.model import I64, Mask, OpClass, TrackKind
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import starting
 from traceconv.readers.ascend.common.identity import Identity
 from traceconv.readers.ascend.raw.clock import Clock, Counter, first_object
-from traceconv.readers.shared.ascend_lanes import host_named
 from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_samples
 from traceconv.readers.shared.numbers import whole_number
 
@@ -295,14 +294,6 @@ def place(rows: TableRows) -> None:
 
     rows.label("lane", ("pid", "thread"), lane)
     rows.label("process", ("pid",), process)
-
-
-def marked_steps(rows: TableRows) -> I32:
-    """The step that the name of each row states; -1 for other rows."""
-    used, back = np.unique(rows["name"], return_inverse=True)
-    names = rows.names["name"]
-    marks = [host_named(names.get(code, "")) for code in used.tolist()]
-    return np.array([mark.step if mark else -1 for mark in marks], np.int32)[back]
 
 
 def add_memory(

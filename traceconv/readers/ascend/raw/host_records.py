@@ -174,10 +174,13 @@ class Dictionary:
         """Strings of all hashes of a column but 0, which means none; those that are lacking
         are reported under ``where``.
         """
-        values, back = np.unique(codes, return_inverse=True)
-        lacking = np.array([v != 0 and v not in self.hashes for v in values.tolist()], bool)
-        self.build.skip("name-unknown", where, int(lacking[back].sum()))
-        return {v: self.name(v) for v in values.tolist() if v}
+        values, counts = np.unique(codes, return_counts=True)
+        table = dict(zip(values.tolist(), counts.tolist(), strict=True))
+        table.pop(0, None)
+        self.build.skip(
+            "name-unknown", where, sum(n for v, n in table.items() if v not in self.hashes)
+        )
+        return {v: self.name(v) for v in table}
 
     def type_name(self, level: int, number: int) -> str:
         """The name of a type of records of a level; older collectors hash it. "" if unknown."""

@@ -15,7 +15,13 @@ from traceconv.core.ordering import factored_rows
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 from traceconv.readers.ascend.db.export import graphs
 from traceconv.readers.shared.ascend_tasks import task_class
-from traceconv.readers.shared.layouts import Classes, RowLayout, Shown, TableRows, add_rows
+from traceconv.readers.shared.layouts import (
+    CLASS_COLUMN,
+    RowLayout,
+    Shown,
+    TableRows,
+    add_rows,
+)
 from traceconv.readers.shared.table_rows import csv_rows
 
 _START, _DUR = "Start Time(ns)", "Duration(ns)"
@@ -27,7 +33,7 @@ KERNELS = RowLayout(
              "Context Id": "Context ID"},
     texts=frozenset({"name", "Task Type"}), name=Shown("name"), layer=Layer.DEVICE,
     title="Ascend Hardware", lane=Shown("lane"), group=Shown("group"),
-    track={"device_kind": "NPU"}, op=Classes("class", {int(one): one for one in OpClass}),
+    track={"device_kind": "NPU"}, op=CLASS_COLUMN,
     args=("Task Type", "Model Id", "Task Id", "Context Id"),
 )  # fmt: skip
 """Operators; arguments have the keys of a timeline."""

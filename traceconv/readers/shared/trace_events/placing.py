@@ -247,7 +247,6 @@ class _Answers:
         self._ask, self._texts = ask, texts
         self._which = np.zeros(len(texts) + 1, np.int32)  # the last one: no name; 0: not asked yet
         self._numbers: dict[Named, int] = {}
-        self._said = [(0, -1, -1)] * 2
 
     def of(self, names: I32) -> tuple[NDArray[np.bool_], I8, I32, I32]:
         """Whether it says something of name codes; class, graph and step if it does."""
@@ -257,22 +256,18 @@ class _Answers:
             new_names = np.unique(names[new])
             answers = map(self._ask, self._texts.texts(new_names))
             self._which[new_names] = [
-                1 if answer is None else self._number(answer) for answer in answers
+                1 if answer is None else self._numbers.setdefault(answer, len(self._numbers) + 2)
+                for answer in answers
             ]
             answer_of_name = self._which.take(names)
-        op, graph, step = np.array(self._said, np.int32).T
+        said = [(0, -1, -1)] * 2 + [(a.op, a.graph, a.step) for a in self._numbers]
+        op, graph, step = np.array(said, np.int32).T
         return (
             answer_of_name > 1,
             op.astype(np.int8).take(answer_of_name),
             graph.take(answer_of_name),
             step.take(answer_of_name),
         )
-
-    def _number(self, answer: Named) -> int:
-        number = self._numbers.setdefault(answer, len(self._said))
-        if number == len(self._said):
-            self._said.append((answer.op, answer.graph, answer.step))
-        return number
 
 
 class Placer:
