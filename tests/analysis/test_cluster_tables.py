@@ -1,6 +1,7 @@
 """Tables of clusters of which only the tables of cluster tools exist."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,6 +77,16 @@ def test_operations_are_of_the_ranks_that_the_cluster_table_names(cluster):
     operations = stats["comm_op"]
     assert len(operations["Rank"]) == 6
     assert np.unique(operations["Step"]).tolist() == [1, 2]
+
+
+def test_traffic_of_a_cluster_is_of_its_sources(cluster):
+    """Its matrix does not say which rank recorded a row."""
+    about = {"Transport Type": "RDMA", "Transit Time(ms)": 1.0, "Transit Size(MB)": 4.0}
+    said = {"p2p": {"step1": {"hcom_send__1_0@9": {"0-1": about, "2-0": about}}}}
+    (Path(cluster) / "cluster_communication_matrix.json").write_text(json.dumps(said))
+    table = traceconv.stats(cluster, by="link")["link"]
+    rows = zip(table["Rank"].tolist(), table["Source"].tolist(), strict=True)
+    assert sorted(row for row in rows if row[0] >= 0) == [(0, 0), (2, 2)]
 
 
 def test_ranks_with_timelines_have_other_tables(tmp_path):

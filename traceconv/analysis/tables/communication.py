@@ -259,12 +259,16 @@ def _table_links(trace: Trace) -> Columns:
     total = total & (numbers(side_table, "Transit Time(ns)") != ABSENT)
     if not total.any():
         return NOTHING
+    source = numbers(side_table, "Source")[total]
+    # the matrix of a cluster does not say which rank recorded a row
+    ranks = {} if "communication_matrix" in trace.side_tables else {RANK: source}
     time = numbers(side_table, "Transit Time(ns)")[total]
     size = floats(side_table, "Transit Size(MB)")[total]
     return {
+        **ranks,
         "Group": named(side_table, "Group")[total],
         "Operation": kind[total],
-        "Source": numbers(side_table, "Source")[total],
+        "Source": source,
         "Destination": numbers(side_table, "Target")[total],
         "Transport": named(side_table, "Transport Type")[total],
         "count": 1 - sums[total].astype(np.int64), "total": time, "low": time, "high": time,
@@ -335,7 +339,8 @@ TABLES: Sequence[Table] = (
         "Copies and reductions on planes, by group, kind of operation, source, destination (ranks "
         "within the group) and transport: Bytes and Transit Time are sums; Bandwidth = Bytes / "
         "Transit Time (10^9 bytes per second). What stays on the chip is LOCAL, to itself. Of the "
-        "profiler's own sums (allreduce-total) Count is unknown.",
+        "profiler's own sums (allreduce-total) Count is unknown. Rows of a cluster's matrix are of "
+        "their source.",
         "Ascend planes, or communication_matrix.json",
         Column.parse(
             "Rank, Group:text, Operation:text, Source, Destination, Transport:text, Count, "
