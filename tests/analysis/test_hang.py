@@ -256,3 +256,14 @@ def test_numbers_identify_operations(tmp_path, found):
     found({r: [issued(n) for n in range(1, 12)] for r in range(4)})
     offsets = traceconv.align(tmp_path, method="collective").plan.offsets
     assert [one.matches for one in offsets.values()] == [0, 11, 11, 11]
+
+
+def test_shards_that_are_joined_say_where_a_job_hangs(found, tmp_path):
+    """As one merge does."""
+    dumps = {r: [issued(1), issued(2, state="started")] for r in range(3)}
+    line = found({**dumps, 3: [issued(1)]}).line()
+    shards = [str(tmp_path / f"{index}.shard") for index in range(2)]
+    for index, shard in enumerate(shards):
+        traceconv.merge(tmp_path, out=shard, shard=(index, 2), jobs=1)
+    joined = traceconv.join(*shards, out=tmp_path / "joined.pftrace")
+    assert joined.headline == "H" + line[1:]

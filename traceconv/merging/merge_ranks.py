@@ -54,19 +54,35 @@ class Ranks(msgspec.Struct, frozen=True):
     summarized: bool = False
 
 
+def of_dumps(captures: Sequence[Capture]) -> bool:
+    """Whether ranks are summarized even if the options do not ask for it: the report on a job that
+    hangs says where."""
+    return any("flight_recorder" in capture.reader for capture in captures)
+
+
 def reading(
-    options: MergeOptions, folder: Path, *, in_memory: bool = False, alone: bool = False
+    captures: Sequence[Capture],
+    options: MergeOptions,
+    folder: Path,
+    *,
+    in_memory: bool = False,
+    alone: bool = False,
 ) -> Reading:
     """How every rank of a merge is read.
 
     Args:
+        captures:  all of the merge.
         folder:    where ranks are spilled.
         in_memory: the one rank of the merge is kept in memory instead.
         alone:     see :func:`traceconv.run.spill.spill`.
     """
     plain = Reading(folder, options, in_memory, alone)
     if not options.summarizes:
-        return plain
+        if not of_dumps(captures):
+            return plain
+        from traceconv.analysis.summarize import SummaryRequest
+
+        return replace(plain, summary=SummaryRequest(lateness=True, issues=False))
     from traceconv.report.run_summary import request
 
     requested = replace(request(drawn=options.analyse), items=options.analyse, phases=True)
@@ -86,16 +102,10 @@ def read_ranks(
         TraceconvError: a rank cannot be read, or none can.
     """
     in_memory = len(captures) == 1 and not executor.parallel
-    work = reading(options, executor.folder, in_memory=in_memory)
-    # the report on a job that hangs says where
-    dumps = any("flight_recorder" in capture.reader for capture in captures)
-    if summarized := dumps and not options.summarizes:
-        from traceconv.analysis.summarize import SummaryRequest
-
-        work = replace(work, summary=SummaryRequest(lateness=True, issues=False))
+    work = reading(captures, options, executor.folder, in_memory=in_memory)
     read = list(map_ranks(work, captures, executor, run, issues))
     done = tuple(c for c, _ in read), tuple(spilled for _, spilled in read)
-    return Ranks(*done, issues, summarized)
+    return Ranks(*done, issues, of_dumps(captures))
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from traceconv.core.version import SHARD as VERSION
 from traceconv.io.atomic import refuse_existing, replacing_folder
 from traceconv.io.run_files import read_from
 from traceconv.io.storage import is_url
-from traceconv.merging.merge_ranks import Ranks, reading
+from traceconv.merging.merge_ranks import Ranks, of_dumps, reading
 from traceconv.options.groups import MergeOptions, RunOptions
 from traceconv.run.executor import Executor
 from traceconv.run.rank_loop import book_failure, map_ranks
@@ -196,7 +196,7 @@ def write_shard(
         failed.append([capture.rank, capture.title, str(error)])
 
     with replacing_folder(Path(path)) as folder:
-        work = reading(options, folder, alone=True)
+        work = reading(captures, options, folder, alone=True)
         share = captures[index::of]
         for _, spilled_rank in map_ranks(work, share, executor, run, issues, failed=note):
             spilled.append(spilled_rank.path.name)
@@ -242,6 +242,5 @@ def join_shards(paths: Sequence[str], allow_missing: bool) -> tuple[Ranks, Merge
         raise InputError(f"rank {format_ranges(missing)} is in none of the shards")
     for rank in missing:
         issues.add("rank-missing", where=f"rank {rank}")
-    return Ranks(
-        tuple(rank_in_shard.account.capture for rank_in_shard in spilled), tuple(spilled), issues
-    ), options
+    captures = tuple(rank_in_shard.account.capture for rank_in_shard in spilled)
+    return Ranks(captures, tuple(spilled), issues, of_dumps(captures)), options
