@@ -123,7 +123,7 @@ def what_if(*paths: values.Paths, **keywords: Unpack[WhatIfArguments]) -> WhatIf
         raise EmptyResultError(f"no prediction is possible: {replay.too_wrong}")
     result = replayed.what_if(replay, options.change)
     if not options.change:
-        verdict = judge(job.summaries, job.plan, job.groups)
+        verdict = judge(job.summaries, job.plan, job.groups, replay=replay)
         return WhatIfReport(result, job.plan, job.issues, suggested=verdict.remedies())
     if not target:
         return WhatIfReport(result, job.plan, job.issues)

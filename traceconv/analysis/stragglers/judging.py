@@ -60,6 +60,7 @@ def judge(
     groups: Sequence[Matched] | None = None,
     material: float = MATERIAL,
     release: bool = False,
+    replay: Replay | None = None,
 ) -> Verdict:
     """The verdict over all ranks.
 
@@ -69,10 +70,11 @@ def judge(
         groups: their collectives, if these are matched already.
         material: the part of a step that is gained, at least, where something is named.
         release: see :func:`traceconv.analysis.replay.graph.graph_of`.
+        replay: of the job, if there is one already.
     """
     summaries = sorted(summaries, key=lambda summary: summary.rank)
     dumps = {summary.rank: summary.recorded for summary in summaries}
-    verdict = _judged(summaries, clocks, groups, material, release)
+    verdict = _judged(summaries, clocks, groups, material, release, replay)
     return msgspec.structs.replace(verdict, hang=hang(dumps))
 
 
@@ -82,6 +84,7 @@ def _judged(
     groups: Sequence[Matched] | None,
     material: float,
     release: bool,
+    replay: Replay | None,
 ) -> Verdict:
     ranks = tuple(summary.rank for summary in summaries)
     groups = tuple(
@@ -92,7 +95,7 @@ def _judged(
         why = f"the captures are of several jobs ({clocks.several_jobs}); name those of one"
         return Verdict(ranks, clocks.method, compared=compared, reason=why)
     try:
-        replay = replay_of(summaries, clocks, groups, release)
+        replay = replay or replay_of(summaries, clocks, groups, release)
     except Unusable as e:
         return Verdict(ranks, clocks.method, compared=compared, reason=str(e))
     basis = Verdict(
