@@ -40,6 +40,7 @@ class Scanned(TypedDict):
     shapes: list[bytes]
     series: list[bytes]
     values: list[bytes]
+    first_value: int
     unread: list[tuple[bytes, int]]
     rounded_durations: int
     rounded_stamps: int

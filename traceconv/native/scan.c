@@ -21,6 +21,7 @@
 #define BLOB_LIMIT (8 << 20) /* copied argument bytes before Python must take them */
 #define MAX_GRAPH_KEYS 8
 #define MAX_EXTRAS 16        /* members of one record that nothing is made of */
+#define MOST_VALUES 4096     /* values of graph keys that are kept from one take to the next */
 #define MAX_UNREAD 64        /* names of such members that are counted */
 #define MAX_SERIES 8
 #define MAX_SHAPE 1024
@@ -867,8 +868,9 @@ static PyObject *counted(const Scanner *z)
 static PyObject *Scanner_take(Scanner *z, PyObject *Py_UNUSED(ignored))
 {
     if (z->busy) { PyErr_SetString(PyExc_ValueError, "scanner is in use"); return NULL; }
+    int first = z->reported[3];
     PyObject *result = Py_BuildValue(
-        "{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:L,s:L}",
+        "{s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:N,s:i,s:N,s:L,s:L}",
         "rows", columns_of_rows(z->rows), "flows", columns_of_flows(z->flows),
         "samples", columns_of_samples(z->samples),
         "others", PyByteArray_FromStringAndSize((char *)z->others, z->other_count * 24),
@@ -876,8 +878,14 @@ static PyObject *Scanner_take(Scanner *z, PyObject *Py_UNUSED(ignored))
         "names", unreported(&z->names, &z->reported[0]),
         "shapes", unreported(&z->shapes, &z->reported[1]),
         "series", unreported(&z->series, &z->reported[2]),
-        "values", unreported(&z->values, &z->reported[3]), "unread", counted(z), "rounded_durations", (long long)z->rounded_durations,
+        "values", unreported(&z->values, &z->reported[3]), "first_value", first,
+        "unread", counted(z), "rounded_durations", (long long)z->rounded_durations,
         "rounded_stamps", (long long)z->rounded_stamps);
+    if (z->values.count > MOST_VALUES) { /* each event has its own, as correlations: begin anew */
+        table_free(&z->values);
+        memset(&z->values, 0, sizeof z->values);
+        z->reported[3] = 0;
+    }
     z->rows->count = z->flows->count = z->samples->count = z->other_count = 0;
     z->blob_used = 0;
     z->unread_count = 0;

@@ -164,6 +164,17 @@ def test_tiers_agree(data, keep):
     assert found[0] == found[1]
 
 
+def test_values_that_each_event_has_for_itself_are_not_kept():
+    """More than the scanner holds on to, and the first one again, behind them."""
+    graphs = [*range(5000), 0, 4999]
+    events = [
+        {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 2 * i, "dur": 1, "args": {"Model Id": g}}
+        for i, g in enumerate(graphs)
+    ]
+    found, *_ = outcome(json.dumps(events).encode(), True, chunk=4096)
+    assert [row[6] for row in found] == graphs
+
+
 @pytest.mark.parametrize("native", [True, False])
 @COMMON
 @given(data=st.one_of(documents(), damaged()), chunk=pieces([1, 2, 7, 64, 300]))

@@ -113,6 +113,8 @@ class Native:
         for raw in scanned["series"]:
             key, _, apart = raw.partition(b"\0")  # what tells series of one name apart is behind it
             self._series.add(tables.series[_value(b'"%b"' % key), _value(b'"%b"' % apart)])
+        if not scanned["first_value"]:  # the scanner counts them anew
+            self._numbers, self._types = _Map(), _Map()
         values = _value(b"[%b]" % b",".join(raw or b"null" for raw in scanned["values"]))
         self._numbers.extend(counts_of(values))
         if str in map(type, values):
