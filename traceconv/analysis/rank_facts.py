@@ -218,7 +218,7 @@ class Operations(msgspec.Struct, kw_only=True, eq=False):
         return len(self.start_ns)
 
     def release(self) -> None:
-        """Free what only the graph of the job needs, where nobody makes another graph: columns but
+        """Free what only the graph of the job needs, if no other graph is made: columns but
         for start, end and first kernel of operations."""
         empty = Operations()
         for name in ("step", "call", "before", "host_ns", "at", "name", "ns", "count"):

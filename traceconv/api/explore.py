@@ -76,7 +76,7 @@ class Exploration:
 
     @cached_property
     def _answers(self) -> Kept:
-        """What the cache has of these captures and options."""
+        """The cached content for these captures and options."""
         options = ExploreOptions.of(self.given)
         question = ["explore", SCHEMA_VERSION, options.align, options.run.allow_missing_ranks]
         return Kept.of_run(question, self.captures.found, options.run.cache)

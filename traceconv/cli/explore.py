@@ -330,4 +330,4 @@ def explore(
             say.show_issues(run.diagnosis.issues, quiet, verbose)
         with suppress(KeyboardInterrupt):
             while thread.is_alive():
-                thread.join(0.2)  # Ctrl-C is heard between
+                thread.join(0.2)  # Ctrl-C is handled between

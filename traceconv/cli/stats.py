@@ -235,7 +235,7 @@ PATHS = (("stack",), ("stack_path",))
 
 
 def _only_table(by: Sequence[str]) -> str:
-    """The table of a CSV stream: the one that is asked for, or the one with the name of its group.
+    """The table of a CSV stream: the named one, or the one with the name of its group.
 
     Raises:
         click.UsageError: ``by`` names several tables, or maybe (those of files).

@@ -305,8 +305,8 @@ def _repeated(values: Sequence[object]) -> bool:
 
 
 def _contradicted(ranks: Sequence[int], captures: Sequence[Capture]) -> bool:
-    """Whether a capture states another rank. Ranks that several processes state, or that stand in
-    a name beside the replica, count within a replica, a container or a host, and contradict
+    """Whether a capture states another rank. Ranks that several processes state, or that a name
+    gives next to the replica, count within a replica, a container or a host, and contradict
     nothing."""
     recorded = [capture.rank for capture in captures if capture.rank is not None]
     if _repeated(recorded):

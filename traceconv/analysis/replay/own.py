@@ -216,7 +216,7 @@ def _cells(graph: Graph, order: I32, hidden: NDArray[np.bool_], roles: I64) -> I
 
 
 def _factors(graph: Graph, own_ns: F32, cell: I32, roles: I64) -> F32:
-    """What the own time of each operation has to be multiplied with. Parts of a step are compared
+    """The factor for the own time of each operation. Parts of a step are compared
     one by one where all ranks of a role have equally many in it, else all of it at once. Before a
     collective that one rank begins late there is other work on it: such parts are joined."""
     steps, ranks = len(graph.steps), len(graph.ranks)

@@ -392,7 +392,7 @@ def _convolved(call: Call, order: Sequence[int] = (0, 1, 2), transposed: bool = 
 def _convolved_back(call: Call) -> Work:
     """``convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
     transposed, output_padding, groups, output_mask)``: a product of the result's gradient for
-    the gradient of the input, and one for that of the weights, each of which reads it."""
+    the gradient of the input, and one for that of the weights, and each reads it."""
     result, data, weights = (call.shape(i) for i in range(3))
     is_made = json.loads(call.inputs[10].lower())
     n_products = math.prod(data if call.inputs[7] == "True" else result) * math.prod(weights[1:])
