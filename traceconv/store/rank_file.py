@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -454,6 +455,14 @@ class _Opened:
     def broken(self, why: str) -> MalformedInputError:
         return MalformedInputError(str(self.path), "", why)
 
+    @contextmanager
+    def reading(self, what: str) -> Iterator[None]:
+        """Raise MalformedInputError where ``what`` is not as it was written."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
+            raise self.broken(f"its {what} cannot be read: {e}") from e
+
     def column(self, name: str) -> Any:
         """A column; a view of the file if it is not packed."""
         offset, rows, kind, *packed = self.described["columns"][name]
@@ -516,7 +525,10 @@ class _Opened:
         """
         length = self.column("args.bytes")
         if "blobs" in self.described:
-            inner = tuple(map(self._blob, self.described["blobs"]))
+            inner = tuple(
+                mapped_again(*place) if isinstance(place[0], str) else self._within(*place)
+                for place in self.described["blobs"]
+            )
             return Args(inner, self.column("args.address"), length)
         address = np.cumsum(length, dtype=np.int64) - length
         offset, size, kind, sizes, _ = self.described["columns"]["args"]
@@ -532,9 +544,6 @@ class _Opened:
             stored = data[ends[number] : ends[number + 1]]
             content.append(blocks.unpack(stored, int(block_sizes[number])))
         return Args((content.close(),), address, length)
-
-    def _blob(self, location: list[Any]) -> Any:
-        return mapped_again(*location) if isinstance(location[0], str) else self._within(*location)
 
     def side_tables(self, of_trace: Issues) -> dict[str, SideTable]:
         """Its side tables. They are read when they are used; that may add issues to the trace."""
@@ -616,10 +625,8 @@ def account(path: Path, offset: int = 0, size: int | None = None) -> dict[str, A
         SourceError, MalformedInputError: the file is not what it was.
     """
     opened = _Opened(path, offset, size)
-    try:
+    with opened.reading("description"):
         return _account(opened)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
-        raise opened.broken(f"its description does not fit: {e}") from e
 
 
 def _account(opened: _Opened) -> dict[str, Any]:
@@ -663,7 +670,7 @@ def collective_records(path: Path, offset: int = 0, size: int | None = None) -> 
         SourceError, MalformedInputError: the file is not what it was.
     """
     opened = _Opened(path, offset, size)
-    try:
+    with opened.reading("collectives"):
         plain = opened.described["collectives"]
         fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
@@ -673,8 +680,6 @@ def collective_records(path: Path, offset: int = 0, size: int | None = None) -> 
             if name.startswith(_COLLECTIVES):
                 fields[name.removeprefix(_COLLECTIVES)] = opened.column(name).copy()
         return CollectiveRecords(**fields)
-    except (ValueError, TypeError, KeyError, AttributeError) as e:
-        raise opened.broken(f"its collectives do not fit: {e}") from e
 
 
 def load(
@@ -689,11 +694,9 @@ def load(
         SourceError, MalformedInputError: the file, or the input it points to, is not what it was.
     """
     opened = _Opened(path, offset, size)
-    try:
+    with opened.reading("columns"):
         trace = _trace(opened)
         _check(trace)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
-        raise opened.broken(f"its columns do not fit: {e}") from e
     inputs = (blob for blob in trace.args.blobs if isinstance(blob, mmap.mmap))
     return trace, (opened.mapped, *inputs)
 
@@ -706,12 +709,10 @@ def block_bounds(path: Path, offset: int = 0, size: int | None = None) -> tuple[
         SourceError, MalformedInputError: the file is not what it was.
     """
     opened = _Opened(path, offset, size)
-    try:
+    with opened.reading("columns"):
         if "events.low_ns" not in opened.described["columns"]:
             return None
         return opened.column("events.low_ns"), opened.column("events.high_ns")
-    except (ValueError, TypeError, KeyError, IndexError) as e:
-        raise opened.broken(f"its columns do not fit: {e}") from e
 
 
 def load_blocks(path: Path, needed: Mask, offset: int = 0, size: int | None = None) -> Trace:
@@ -725,7 +726,7 @@ def load_blocks(path: Path, needed: Mask, offset: int = 0, size: int | None = No
         SourceError, MalformedInputError: the file is not what it was.
     """
     opened = _Opened(path, offset, size)
-    try:
+    with opened.reading("columns"):
         row_count = int(opened.described["columns"]["events.start_ns"][1])
         if len(needed) != -(-row_count // ROWS):
             raise ValueError("bounds of blocks do not fit its rows")
@@ -737,8 +738,6 @@ def load_blocks(path: Path, needed: Mask, offset: int = 0, size: int | None = No
             if left_out := int(opened.described["counts"][kind]) - count:
                 ledger["select-time", kind] = -left_out
         return replace(trace, ledger=ledger)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
-        raise opened.broken(f"its columns do not fit: {e}") from e
 
 
 def _trace(opened: _Opened, rows: I32 | None = None) -> Trace:

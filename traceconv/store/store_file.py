@@ -128,18 +128,13 @@ class StoredSource(RecordedSource):
     def refuse_patterns(self, comm_patterns: Sequence[str]) -> None:
         """Raise OptionError for other patterns than those that the rank was packed with."""
         if tuple(comm_patterns) not in ((), self.comm_patterns):
-            raise OptionError(
-                f"{self.store}: was packed {self._packed_with}; give them to `traceconv pack`",
-                "comm_patterns",
-            )
+            words = ",".join(self.comm_patterns)
+            packed = f"with the patterns {words}" if words else "without patterns of communication"
+            why = f"{self.store}: was packed {packed}; give them to `traceconv pack`"
+            raise OptionError(why, "comm_patterns")
 
     def origin(self, name: str) -> Path | None:
         return self.store
-
-    @property
-    def _packed_with(self) -> str:
-        words = ",".join(self.comm_patterns)
-        return f"with the patterns {words}" if words else "without patterns of communication"
 
     def collective_records(self) -> CollectiveRecords:
         """The collectives of the rank."""
