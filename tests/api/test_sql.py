@@ -224,7 +224,7 @@ def test_errors_say_what_to_do(tmp_path):
         rows("select * from slcie")
     with pytest.raises(OptionError, match="PerfettoSQL runs with `engine='perfetto'`"):
         rows("include perfetto module slices.with_context")
-    with pytest.raises(OptionError, match="`ranks`: goes with DuckDB only"):
+    with pytest.raises(OptionError, match="`ranks`: works with DuckDB only"):
         traceconv.query(JOB, "select 1", engine="perfetto", ranks=1)
     with pytest.raises(OptionError, match="empty"):
         rows("-- nothing")

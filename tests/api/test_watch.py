@@ -177,7 +177,7 @@ def test_a_log_that_grows_all_the_time_does_not_hold_up_the_verdict(tmp_path, mo
 
 def test_only_folders_of_this_machine(tmp_path):
     """With what to do instead."""
-    with pytest.raises(traceconv.SourceError, match="not a folder of this machine"):
+    with pytest.raises(traceconv.SourceError, match="not a local folder"):
         traceconv.watch("s3://bucket/prof")
     assert run(["watch", str(tmp_path / "missing")]) == 3
 

@@ -115,15 +115,15 @@ def _short(diagnosis: Diagnosis) -> list[str]:
 
 def _gain(finding: Finding) -> str:
     """The gain, and half the width of its 95 % interval where that is known."""
-    from traceconv.core.clock import time_text
+    from traceconv.core.clock import in_one_unit, time_text
 
     if finding.gain_ns is None:
         return "?"
-    text = f"{'≤ ' * finding.at_most}{time_text(finding.gain_ns)}"
     if finding.interval_ns is None:
-        return text
+        return f"{'≤ ' * finding.at_most}{time_text(finding.gain_ns)}"
     low, high = finding.interval_ns
-    return f"{text} ± {time_text((high - low) / 2)}"
+    gain, half = in_one_unit((finding.gain_ns, (high - low) / 2))
+    return f"{gain.partition(' ')[0]} ± {half}"
 
 
 def _table(

@@ -505,7 +505,7 @@ class Verdict(msgspec.Struct, frozen=True):
             "costs": [gains.get(rank) for rank in shown],
         }
         called = [f"{self.replay.shape.called(rank)}{' *' * (rank in named)}" for rank in shown]
-        columns = [["mean per step and gap, * named", *called]]
+        columns = [["mean per step and gap" + ", * named" * bool(named), *called]]
         columns += [[head, *in_one_unit(ns)] for head, ns in lengths.items() if any(ns)]
         lines = aligned(zip(*columns, strict=True), (0,))
         hidden = len(order) - len(shown)
