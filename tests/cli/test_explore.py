@@ -250,7 +250,7 @@ def test_a_run_that_was_explored_is_shown_before_it_is_read(kept, monkeypatch):
         monkeypatch.setattr(Exploration, "read", read)
         server.read(lambda done, total, label: None)
         assert shown == [True] and server.about()["is_read"]
-        assert json.loads(server.documents[JOB]) == first
+        assert json.loads(server.documents[JOB]) == say.flagged(first)
     assert found_run(JOB, {"align": "none"}).kept() is None
     assert found_run(JOB, {"cache": False}).kept() is None
     monkeypatch.setattr(Exploration, "read", None)
