@@ -49,6 +49,18 @@ def test_first_run_writes_a_named_file(here, capsys):
     assert [p.name for p in here.iterdir()] == ["trace_summary_ranks0-1.pftrace"]
 
 
+def test_a_log_without_device_work_gets_the_detail_view(here, capsys):
+    """A summary would be empty. One that is asked for is written, and says so."""
+    (here / "own.csv").write_text("name,ts,dur\nread,1,2\ndecode,4,2\n")
+    report = traceconv.merge("own.csv")
+    assert (report.mode, report.output) == ("detail", "trace_detail_ranks0.pftrace")
+    assert run(["merge", "own.csv"]) == 2
+    assert "trace_detail_ranks0.pftrace: exists" in capsys.readouterr().err
+    assert run(["merge", "own.csv", "-m", "summary"]) == 0
+    assert "no device work is known" in capsys.readouterr().err
+    assert (here / "trace_summary_ranks0.pftrace").exists()
+
+
 def test_two_reports_are_refused(here, capsys):
     """Only the last would be written."""
     assert run(["merge", SAMPLE, "--report", "r.html", "--report", "r.md"]) == 2

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
+import msgspec
+
 from traceconv.alignment import plan as clocks
 from traceconv.api.open import Captures, found_below
 from traceconv.core.errors import OptionError
@@ -25,6 +27,7 @@ from traceconv.options.values import Mode
 from traceconv.options.verbs import JoinOptions, MergeRequest
 from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import stored
+from traceconv.run.spill import SpilledRank
 from traceconv.writers.output import table_paths
 
 if TYPE_CHECKING:
@@ -44,7 +47,8 @@ def merge(*paths: values.Paths, **keywords: Unpack[MergeArguments]) -> Report:
         OptionError: an argument is not understood.
         TraceconvError: see :mod:`traceconv.core.errors`. No file is left behind.
     """
-    return merged(paths, MergeRequest.of(keywords))
+    named = "mode" in keywords or "merge_options" in keywords
+    return merged(paths, MergeRequest.of(keywords), or_detail=not named)
 
 
 @one_run()
@@ -53,12 +57,14 @@ def merged(
     request: MergeRequest,
     keep: bool = False,
     found: Captures | None = None,
+    or_detail: bool = False,
 ) -> Report:
     """As :func:`merge`, of options that have been checked.
 
     Args:
         keep:  a file of trace events for which nothing is asked is written as it is.
         found: what is below the paths, if that is known.
+        or_detail: write the detail view if no rank has device work, which a summary is made of.
     """
     options, limit = request.merge_options, request.limits.size_limit()
     if limit is not None:
@@ -71,9 +77,12 @@ def merged(
     path = redact_url(output.out or _default_path(options.mode, captures.found))
     target = Target(path, registry.writer_for(path, output.writer), output.force, output.strict)
     _refuse_layout(options, target)
+    detail = output.out or _default_path("detail", captures.found)
+    fallback = msgspec.structs.replace(target, path=redact_url(detail)) if or_detail else None
     return _merge(
-        captures, options, target, run, copy=request.copy, keep=keep, dry_run=request.dry_run
-    )
+        captures, options, target, run, copy=request.copy, keep=keep, dry_run=request.dry_run,
+        fallback=fallback,
+    )  # fmt: skip
 
 
 def _merge(
@@ -85,7 +94,9 @@ def _merge(
     copy: bool,
     keep: bool,
     dry_run: bool,
+    fallback: Target | None = None,
 ) -> Report:
+    """As :func:`merged`; ``fallback`` is where the detail view goes if no rank has device work."""
     clock = clocks.plan(captures.found, options.align)
     if dry_run:
         issues = known_issues(captures.issues, clock, {})
@@ -114,8 +125,17 @@ def _merge(
         except Unusual as e:
             captures.issues.add("not-copied", target.path, str(e)[:300])
     with _started(captures.found, run) as executor:
+        issues = captures.issues.copy()
         read = read_ranks(captures.found, options, executor, run, captures.issues)
+        if fallback and not any(_has_device_work(rank) for rank in read.spilled):
+            options, target = replace(options, mode="detail"), fallback
+            check(target.path, target.force)
+            read = read_ranks(captures.found, options, executor, run, issues)
         return finish(read, options, target, executor, run.progress)
+
+
+def _has_device_work(rank: SpilledRank) -> bool:
+    return all(issue.code != "no-device-events" for issue in rank.account.issues)
 
 
 def _refuse_layout(options: MergeOptions, target: Target) -> None:

@@ -80,6 +80,16 @@ def test_one_file_of_many_ranks(log):
     ]
 
 
+def test_a_pattern_of_the_rank(log):
+    """If it matches no row, the error shows a value; rows that it does not match are counted."""
+    rows_of_workers = "name,ts,who\na,1,loader-2\nb,2,loader-3\nc,3,main\n"
+    with pytest.raises(MalformedInputError, match="the pattern of the rank matches no 'who'"):
+        log(rows_of_workers, r"name=name,ts=ts,rank=who/loader(\d+)/")
+    found = log(rows_of_workers, r"name=name,ts=ts,rank=who/loader-(\d+)/")
+    assert found.ranks == [0, 2, 3]
+    assert booked(found.issues) == [("record-without-rank", 1, ())]
+
+
 def test_damage_of_a_file_of_many_ranks_is_counted_once(log):
     """A line that cannot be read could be anybody's: it is said once, not once per rank."""
     found = log('{"name":"a","ts":1,"rank":0}\nbroken\n{"name":"b","ts":1,"rank":1}\n')
