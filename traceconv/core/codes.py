@@ -216,7 +216,8 @@ sparse-core: info
     Operations of a SparseCore are shown but count in no figure: computing, communication and idle
     time of a TPU are those of its TensorCore, as in XProf.
 record-without-rank: doubt
-    Records that name no rank, in a file whose other records do, were assigned to rank 0.
+    Records that name no rank, in a file whose other records do, were assigned to the rank
+    that the path of the file states, else to rank 0. Does the pattern of the rank match all values?
 rank-conflict: doubt
     Files of one capture name different ranks; the most trusted one is used.
 rank-missing: doubt

@@ -80,7 +80,7 @@ def test_one_file_of_many_ranks(log):
     ]
 
 
-def test_a_pattern_of_the_rank(log):
+def test_patterns_of_ranks(log):
     """If it matches no row, the error shows a value; rows that it does not match are counted."""
     rows_of_workers = "name,ts,who\na,1,loader-2\nb,2,loader-3\nc,3,main\n"
     with pytest.raises(MalformedInputError, match="the pattern of the rank matches no 'who'"):

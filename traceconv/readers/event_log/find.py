@@ -154,9 +154,11 @@ def _captures(source: Source, parts: Sequence[Part], issues: Issues) -> list[Cap
     if not _may_name_ranks(source, name, layout):
         return [capture]
     ranks, nameless = _ranks(source, name, layout, issues)
-    if nameless and default is None and ranks:
+    named_by = layout.binding.column("rank")
+    has_pattern = named_by is not None and named_by.regex is not None
+    if nameless and ranks and (default is None or has_pattern):
         issues.add("record-without-rank", title, count=nameless)
-        default = 0
+        default = default or 0
     default_too = {default} if nameless and default is not None else set()
     requested: list[int | None] = [*sorted(ranks | default_too)]
     return [
