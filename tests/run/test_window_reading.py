@@ -1,5 +1,6 @@
 """Several captures of one rank: windows that are joined, and copies that are refused."""
 
+import gzip
 import json
 import pickle
 import shutil
@@ -330,6 +331,36 @@ def test_windows_of_two_processes_hours_apart_are_of_two_jobs(tmp_path, pids, ho
     (trace,) = traceconv.open(tmp_path).traces()
     assert len(trace.windows) == 2
     assert [one.code for one in trace.issues].count("jobs-mixed") == mixed
+
+
+@pytest.mark.parametrize(
+    ("pids", "hours", "steps", "doubts"),
+    [((7, 7), 1, (4, 4), 1), ((7, 8), 0.1, (4, 4), 1), ((7, 7), 0.1, (4, 4), 0),
+     ((7, 7), 1, (4, 5), 0)],
+)  # fmt: skip
+def test_step_numbers_that_come_again_may_be_of_two_runs(tmp_path, pids, hours, steps, doubts):
+    """A run that goes on counts on; one that profiles twice may begin again."""
+    for number, (pid, step) in enumerate(zip(pids, steps, strict=True)):
+        at = int(number * hours * 3600 * SECOND)
+        capture(tmp_path / f"{number}.json", [*slices(at), mark(step, at) | {"pid": pid}])
+    (trace,) = traceconv.open(tmp_path).traces()
+    assert [one.code for one in trace.issues].count("steps-repeated") == doubts
+
+
+def test_figures_of_two_runs_leave_out_the_time_between_them(tmp_path):
+    """No rank and no gap takes the hour in which nothing was recorded."""
+    for run in range(2):
+        (tmp_path / str(run)).mkdir()
+        for path in (ROOT / "examples/job").glob("*.gz"):
+            text = gzip.decompress(path.read_bytes()).decode()
+            later = text.replace(str(BASE), str(BASE + run * 3600 * 10**9))
+            (tmp_path / str(run) / path.stem).write_text(later)
+    judged = traceconv.stragglers(tmp_path, cache=False)
+    (culprit,) = judged.verdict.culprits
+    alone = traceconv.stragglers(tmp_path / "0", cache=False).verdict.culprits[0]
+    assert culprit.rank == alone.rank == 5
+    assert culprit.gain_ns == pytest.approx(alone.gain_ns, rel=0.1)
+    assert np.nanmax(judged.verdict.replay.own.parts) < 10_000_000
 
 
 def test_analyses_read_every_window(tmp_path):

@@ -203,6 +203,9 @@ rank-derived: doubt
 jobs-mixed: doubt
     Captures state different sizes of their job, or were recorded hours apart, so they are of
     several jobs. Name the captures of one job only.
+steps-repeated: doubt
+    Ranks were recorded twice with the same step numbers, by two processes or more than 10 min
+    apart. Are these two runs? Name one of them, or compare them: `traceconv diff RUN1 RUN2`.
 process-assumed: doubt
     Rows of a report that name no process were assigned to its only process, or to the only one
     that uses their device.

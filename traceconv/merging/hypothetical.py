@@ -70,8 +70,8 @@ def _times(replay: Replay, lengths: F64, delays: F64) -> tuple[I64, I64, I64]:
     start = np.maximum(padded[graph.before].max(axis=1) + delays, padded[graph.source])
     steps = replay.steps(lengths, delays)
     borders = np.concatenate(([0.0], np.cumsum(steps + graph.pauses_ns)))
-    if graph.together:  # times are from the origin of the step
-        start, ends = start + borders[graph.step], ends + borders[graph.step]
+    origin = borders[graph.since[graph.step]]
+    start, ends = start + origin, ends + origin
     first_ns = int(graph.start_ns.min())
     rounded = [
         np.rint(column_ns).astype(np.int64) + first_ns for column_ns in (start, ends, borders)

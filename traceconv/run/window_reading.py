@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from traceconv.alignment.jobs import of_several_times
-from traceconv.core.clock import Correction, Domain
+from traceconv.core.clock import Correction, Domain, time_text
 from traceconv.core.columns import (
     BLOB_BITS,
     I64,
@@ -26,11 +26,15 @@ from traceconv.core.errors import Issues, TraceconvError
 from traceconv.core.hints import Hints
 from traceconv.core.intervals import union
 from traceconv.core.model import Capture, Layer, OpClass, Trace, Track, arranged
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.side_tables import SideTable, joined_tables
 from traceconv.find.capture_windows import NAME_THEM, twice
 from traceconv.find.identity import contradiction
 from traceconv.passes.places import Device, devices
 from traceconv.passes.timestamp_outliers import timestamp_outliers
+
+RUNS_APART_NS = 600_000_000_000
+"""Between two windows with the same step numbers that may be of two runs."""
 
 SAME_EVENTS = 0.5
 """Two captures record the same work if, in the time that both cover, more than this share of the
@@ -69,8 +73,22 @@ def read_windows(capture: Capture, read: Callable[[Capture], Trace]) -> Trace:
     _refuse_copies(timelines, timed)
     if runs := of_several_times((span, trace.capture) for span, trace in timed):
         issues.add("jobs-mixed", runs)
+    else:
+        _note_repeated_steps(timed, issues)
     issues.extend(issue for trace in traces for issue in trace.issues)
     return replace(joined(traces), capture=_described(capture, traces), issues=issues)
+
+
+def _note_repeated_steps(timed: Sequence[tuple[tuple[int, int], Trace]], issues: Issues) -> None:
+    """Count windows with a step number of the window before, which ended long before or is of
+    another process: a run that goes on counts on."""
+    for ((_, end), trace), ((start, _), later) in pairwise(timed):
+        a, b = trace.capture, later.capture
+        both = np.intersect1d(trace.events.step, later.events.step)
+        both = both[both >= 0].tolist()
+        if both and (start - end > RUNS_APART_NS or a.differs(b)):
+            where = f"steps {format_ranges(both)} again {time_text(start - end)} after {a.title}"
+            issues.add("steps-repeated", b.title, where)
 
 
 def _beside_timeline(trace: Trace) -> Trace:

@@ -6,6 +6,8 @@ a few calls.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from traceconv import native
@@ -39,8 +41,8 @@ def _columns(values: F64, begin: int, count: int) -> F64:
 
 
 def replayed(graph: Graph, lengths: F64, delays: F64) -> F64:
-    """(scenarios, operations) ns: when each operation ends, from the origin of its step where steps
-    begin together, else from that of the first."""
+    """(scenarios, operations) ns: when each operation ends, from the origin of the step that
+    :attr:`.Graph.since` names."""
     compiled = native.replay()
     if not compiled:
         return _replayed(graph, lengths, delays)
@@ -73,7 +75,10 @@ def _steps(graph: Graph, ends: F64) -> F64:
         step = graph.step[low : low + _ROWS]
         for scenario, of_scenario in zip(times, ends[:, low : low + _ROWS], strict=True):
             np.maximum.at(scenario, step, of_scenario)
-    if not graph.together:
-        times = np.maximum.accumulate(times, axis=1)
-        times[:, 1:] -= times[:, :-1] + graph.pauses_ns[1:]
+    bounds = np.append(np.unique(graph.since), len(graph.steps)).tolist()
+    for first, end in pairwise(bounds):
+        if end - first > 1:  # steps that follow each other
+            run = np.maximum.accumulate(times[:, first:end], axis=1)
+            run[:, 1:] -= run[:, :-1] + graph.pauses_ns[first + 1 : end]
+            times[:, first:end] = run
     return times

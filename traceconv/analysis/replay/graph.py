@@ -76,7 +76,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         steps:  (steps, 2): recording window and number, in order of time.
         recorded_ns: (steps,): how long each took, from its origin to the end of the last rank.
         pauses_ns: (steps,): from the end of the step before to the origin, in none of the steps.
-        together: whether steps of all ranks begin together; see the module.
+        since:  (steps,): the step from whose origin replayed times count: the same one where steps
+            of all ranks begin together (see the module), else the first of its recording window.
         rank, step: per operation, indexes into ``ranks`` and ``steps``.
         row:    per operation, its row in the operations of its rank.
         call:   per operation, its row in the collectives of its rank; -1 of work.
@@ -103,7 +104,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     steps: I64
     recorded_ns: F64
     pauses_ns: F64
-    together: bool
+    since: I64
     rank: I32
     step: I32
     row: I32
@@ -256,7 +257,7 @@ def graph_of(
         steps=steps,
         recorded_ns=origins.recorded_ns,
         pauses_ns=origins.pauses_ns,
-        together=origins.together,
+        since=origins.since,
         rank=rank[order],
         step=step,
         row=(order - first_rows[rank[order]]).astype(np.int32),
@@ -313,12 +314,14 @@ class _Origins(msgspec.Struct, frozen=True):
         recorded_ns: from there to the end of the last rank.
         pauses_ns: from the end of the step before to the origin.
         together: whether ranks begin a step when the last has ended the step before.
+        since: as in :class:`Graph`.
     """
 
     origin_ns: I64
     recorded_ns: F64
     pauses_ns: F64
     together: bool
+    since: I64
 
     @classmethod
     def of(
@@ -336,18 +339,19 @@ class _Origins(msgspec.Struct, frozen=True):
         origin[1:] = np.where(follows, ends[:-1], np.maximum(begins[1:], ends[:-1]))
         pauses = np.zeros(len(step_names))
         pauses[1:] = origin[1:] - ends[:-1]
-        return cls(origin, (ends - origin).astype(np.float64), pauses, together)
+        number = np.arange(len(step_names))
+        opens = together | (np.diff(step_names[:, 0], prepend=-1) != 0)
+        since = np.maximum.accumulate(np.where(opens, number, 0))
+        return cls(origin, (ends - origin).astype(np.float64), pauses, together, since)
 
     def begin(
         self, before: I32, host: F64, causes: tuple[I32, I8, F64], start: I64, step: I32
     ) -> None:
-        """Change the delays of operations that wait for nothing: these are late since the origin of
-        their step where steps begin together, else since that of the first. Of recorded causes as
-        much is kept as fits."""
+        """Change the delays of operations that wait for nothing: these are late since the origin
+        from which times count. Of recorded causes as much is kept as fits."""
         n = len(start)
         openings = np.flatnonzero((before == n).all(axis=1))
-        since = self.origin_ns[step[openings] if self.together else 0 * step[openings]]
-        late = np.maximum(start[openings] - since, 0)
+        late = np.maximum(start[openings] - self.origin_ns[self.since[step[openings]]], 0)
         delayed, _, ns = causes
         share = np.ones(n)
         share[openings] = np.minimum(late / np.maximum(_delays(host, *causes)[openings], 1), 1)

@@ -209,6 +209,8 @@ def _combined(
     new_row[order] = np.arange(len(order))
     start, end, call, step = start[order], end[order], call[order], step[order]
     before = _edges(start, end, call, records)
+    window = steps[step, 0]  # nothing waits for what an earlier window recorded
+    before[(before >= 0) & (window[before] != window[:, None])] = -1
     ends = np.where(before >= 0, end[before], np.iinfo(np.int64).min).max(axis=1, initial=-(2**62))
     follows = (before >= 0).any(axis=1)
     since = np.where(follows, ends, steps[step, 2])
