@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from effort import effort
+from paths import ROOT
 from training_runs import ELEMENTWISE, Plan, model, reshaped, slower, unfused, write
 
 import traceconv
@@ -300,6 +301,14 @@ def test_gates_pass_fail_or_cannot_tell(base, compared, tmp_path):
     outcomes = [str(one.outcome) for one in found.gates]
     assert outcomes == ["failed", "no verdict", "passed", "failed", "passed", "failed", "passed"]
     assert str(found.outcome) == "failed"
+
+
+def test_a_gate_on_what_was_not_recorded_has_no_verdict():
+    """Nothing says how long these ranks wait for input: that is not 0."""
+    job = ROOT / "examples/job"
+    found = traceconv.diff(job, job, fail_on="input_wait>2%")
+    assert [str(one.outcome) for one in found.gates] == ["no verdict"]
+    assert "input_wait>2% no verdict: waits for input were not recorded" in found.text()
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ class StepItems(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         devices: of the rank, whose times are added up.
         marked: whether the source marks steps; else the capture is one.
         vendor: "ascend" for NPUs, "" for GPUs.
-        layers: those of :data:`traceconv.analysis.diff.items.RECORDED` that the capture holds.
+        layers: those of :data:`traceconv.analysis.diff.items.RECORDED` that the capture holds, and
+            :data:`INPUT` where it is known how long steps wait for input.
         steps:  a row each: ``step`` (its number), ``window``, ``start_ns`` and ``end_ns`` (as
             marked, or with its last device row if that is later), ``ns`` (length of its device
             window times devices), ``pause_ns`` (idle time before it, in none of the items; -1 =
@@ -154,6 +155,7 @@ class StepItems(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise ValueError("items of steps: they do not add up to the steps")
 
 
+INPUT = "input"
 _STEPS = ("step", "window", "start_ns", "end_ns", "ns", "pause_ns")
 _PARTS = ("item", "at", "ns", "count", "busy_ns")
 

@@ -259,6 +259,8 @@ def _no_verdict(comparison: RunComparison, gate: GateResult) -> str | None:
         return "not comparable"
     if gate.gate.metric == PAUSE and not comparison.pauses_known:
         return "gaps between steps are unknown"
+    if gate.gate.metric == "input_wait" and not comparison.input_known:
+        return "waits for input were not recorded"
     if not _marked(comparison):
         return "no steps marked: `step_marker`"
     return _FEW_STEPS if _has_one_step(comparison) else None
@@ -375,6 +377,8 @@ def _sure(before: int, delta: int, half: float) -> str:
 def gate_line(one: Mapping[str, Any]) -> str:
     """The result of a gate in one line; ``one`` is its entry in the document."""
     before, after = one["before_ns"], one["after_ns"]
+    if one["reason"] and not (before or after):
+        return f"{one['gate']} {one['outcome']}: {one['reason']}"
     sure = ""
     if one["high_ns"] is not None:
         low, high = (

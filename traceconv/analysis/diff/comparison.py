@@ -32,7 +32,7 @@ from traceconv.analysis.diff.significance import (
     resolution,
     verdicts,
 )
-from traceconv.analysis.rank_facts import KEY, Sort
+from traceconv.analysis.rank_facts import INPUT, KEY, Sort
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.groups import numbered
 from traceconv.core.columns import F64, I64
@@ -180,6 +180,18 @@ class RunComparison:
         """Whether pauses between the steps of the critical rank are known on both sides."""
         sides = zip((self.before, self.after), self.critical, strict=True)
         return all((run.ranks[rank].steps["pause_ns"] >= 0).any() for run, rank in sides)
+
+    @property
+    def input_known(self) -> bool:
+        """Whether it is known on both sides how long the critical rank waits for input."""
+        if self.items is None:
+            return False
+        waits = class_masks(self.items)["input_wait"]
+        sides = (self.before, self.items.before_ns), (self.after, self.items.after_ns)
+        return all(
+            INPUT in run.ranks[rank].layers or ns[waits].any()
+            for (run, ns), rank in zip(sides, self.critical, strict=True)
+        )
 
     @property
     def verdict(self) -> str:

@@ -115,7 +115,8 @@ def judged(comparison: RunComparison, gates: Sequence[Gate]) -> tuple[GateResult
 
 def _judged(comparison: RunComparison, gate: Gate, among: int) -> GateResult:
     items, series = comparison.items, comparison.series
-    if items is None or series is None or comparison.classes is None:
+    unknown_input = gate.metric == "input_wait" and not comparison.input_known
+    if items is None or series is None or comparison.classes is None or unknown_input:
         return GateResult(gate, 0, 0, np.inf, Outcome.UNSURE)
     if gate.metric == PAUSE:
         names, rows = comparison.classes.keys["name"].tolist(), comparison.classes

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.analysis.diff.labels import END, Cause, Label, Sources, labels
-from traceconv.analysis.rank_facts import KEY, Sort, StepItems
+from traceconv.analysis.rank_facts import INPUT, KEY, Sort, StepItems
 from traceconv.analysis.tables.definition import texts
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.texts import Texts
@@ -70,11 +70,13 @@ def step_items(trace: Trace, collectives: CollectiveRecords) -> StepItems:
     length_ns = steps.device_dur_ns * devices
     items, parts = builder.copy().finish(length_ns)
     recorded = trace.coverage.layers
+    layers = [str(layer) for layer in RECORDED if recorded.get(layer)]
+    layers += [INPUT] * bool((steps.input_wait_ns >= 0).any())
     return StepItems(
         devices=devices,
         marked=bool(steps.marked.all()),
         vendor=trace.hints.vendor,
-        layers=tuple(str(layer) for layer in RECORDED if recorded.get(layer)),
+        layers=tuple(layers),
         steps={
             "step": steps.step.astype(np.int64),
             "window": steps.window.astype(np.int64),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.analysis.diff.matching import digitless
-from traceconv.analysis.rank_facts import KEY, Sort, StepItems
+from traceconv.analysis.rank_facts import INPUT, KEY, Sort, StepItems
 from traceconv.analysis.tables.definition import texts
 from traceconv.core.columns import F64, I64
 from traceconv.core.job_shape import NO_SHAPE, JobShape
@@ -267,8 +267,9 @@ def _recorded(before: StepItems, after: StepItems) -> list[str]:
     if before.marked != after.marked:
         no, yes = ("before", "after") if after.marked else ("after", "before")
         reasons.append(f"different coverage: steps are marked {yes}, not {no}")
-    if set(before.layers) != set(after.layers):
-        text = [", ".join(side_items.layers) or "nothing" for side_items in (before, after)]
+    layers = [[one for one in side.layers if one != INPUT] for side in (before, after)]
+    if set(layers[0]) != set(layers[1]):
+        text = [", ".join(of_side) or "nothing" for of_side in layers]
         reasons.append(f"different coverage: recorded were {text[0]} before, {text[1]} after")
     missing = [100 * share(side_items, Sort.UNRECORDED) for side_items in (before, after)]
     if abs(missing[0] - missing[1]) > _UNRECORDED:
