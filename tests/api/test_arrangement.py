@@ -95,6 +95,7 @@ def test_what_leaves_nothing_is_named():
     assert rows(filters="Rank=9") == (("type", "no row passes the filter"),)
     assert rows(filters="Colour=9") == (("type", "it has no column 'Colour'"),)
     assert rows(["Colour"]) == (("type", "it has none of the columns"),)
+    assert rows(["Rank", "Colour"]) == (("type", "it has none of the columns"),)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ Mask = NDArray[np.bool_]
 
 _FILTER = lazy_regex(r"\s*([^<>=!~]+?)\s*(!=|<=|>=|!~|=|<|>|~)\s*(.*?)\s*")
 _SORT = lazy_regex(r"\s*(.+?)\s*(?::(asc|desc))?\s*")
+_STEP_KEYS = ("rank", "graph", "step", "window")
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -105,8 +106,10 @@ def arranged(
     """The tables that are shown, and (name, reason) of each that is left out.
 
     Tables without any of the columns that are kept, or without one that a filter compares, are
-    left out, as are those of which no row is left.
+    left out, as are those of which no row is left. Columns that say which step a row is of count
+    only where no others are kept.
     """
+    figures = [name for name in how.columns if name.casefold() not in _STEP_KEYS] or how.columns
     shown_results: list[Result] = []
     out: list[tuple[str, str]] = []
     for result in results:
@@ -116,7 +119,7 @@ def arranged(
         missing = [n for n, _, _ in how.filters if _column_called(result, n) is None]
         if missing:
             out.append((result.table.name, f"it has no column {missing[0]!r}"))
-        elif how.columns and not any(_column_called(result, name) for name in how.columns):
+        elif figures and not any(_column_called(result, name) for name in figures):
             out.append((result.table.name, "it has none of the columns"))
         elif not (shown := _arranged(result, how)).rows:
             out.append((result.table.name, "no row passes the filter"))

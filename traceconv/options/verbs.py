@@ -193,7 +193,8 @@ class StatsOptions(Analysis):
     )  # fmt: skip
     columns: tuple[str, ...] = option(
         (), values.words, "--columns", metavar="NAME,...", complete="of_columns",
-        help="Only these columns, in this order. Tables with none of them are left out.",
+        help="Only these columns, in this order. Tables that have none of them "
+        "besides Rank, Graph, Step and Window are left out.",
     )  # fmt: skip
     sort: tuple[str, ...] = option(
         (), values.words, "--sort", metavar="NAME[:asc|:desc],...", complete="of_columns",
