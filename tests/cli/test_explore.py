@@ -4,6 +4,7 @@ import http.client
 import json
 import queue
 import re
+import socket
 import threading
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -16,6 +17,7 @@ from traceconv.api.explore import Exploration, found_run
 from traceconv.cli import explore as exploring
 from traceconv.cli import open as viewer
 from traceconv.cli import run, say
+from traceconv.core.errors import OutputError
 
 JOB = str(ROOT / "examples" / "job")
 VIEWER = "https://ui.perfetto.dev"
@@ -280,10 +282,12 @@ def test_windows_are_made_while_the_run_is_read(kept):
 # -- the command -----------------------------------------------------------------------------
 
 
-def test_the_link_is_printed_and_works(monkeypatch):
-    """Where there is no browser."""
+@pytest.mark.parametrize("taken", [False, True])
+def test_the_link_is_printed_and_works(monkeypatch, taken):
+    """Where there is no browser; a port that another user has costs the windows only."""
     links = queue.Queue()
-    monkeypatch.setattr(viewer, "PORT", 0)
+    other = socket.create_server(("127.0.0.1", 0))
+    monkeypatch.setattr(viewer, "PORT", other.getsockname()[1] if taken else 0)
     monkeypatch.setattr(say, "data", links.put)
     servers = []
     serve = exploring.Explorer.serve_forever
@@ -301,6 +305,10 @@ def test_the_link_is_printed_and_works(monkeypatch):
     connection.request("GET", link.path)
     assert connection.getresponse().status == 200
     connection.close()
+    if taken:
+        with pytest.raises(OutputError, match="needs port"):
+            servers[0].window(servers[0].runs[0], "0", "10")
+    other.close()
     servers[0].shutdown()
     thread.join(30)
     assert not thread.is_alive()

@@ -68,6 +68,7 @@ class Explorer(loopback.Server):
         documents: of the runs that can be shown, by their path.
         reading: how far reading the runs is: bytes, bytes in total, and what is done.
         was_read: set once all runs are read.
+        no_windows: why the viewer cannot fetch windows from here; "" if it can.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Explorer(loopback.Server):
         self.documents: dict[str, bytes] = {}
         self.reading = (0, 0, "")
         self.was_read = Event()
+        self.no_windows = ""
 
     @property
     def origin(self) -> str:
@@ -125,8 +127,10 @@ class Explorer(loopback.Server):
         """Make the trace of some steps of some ranks; where the viewer shows it.
 
         Raises:
-            TraceconvError: see :func:`traceconv.merge`.
+            TraceconvError: see :func:`traceconv.merge`; the viewer cannot fetch it.
         """
+        if self.no_windows:
+            raise OutputError(self.no_windows)
         self._count += 1
         name = f"ranks{ranks}-steps{steps}-{self._count}.pftrace"
         path = Path(self.folder.name) / f"{self._count}.pftrace"
@@ -314,11 +318,14 @@ def explore(
 
     try:
         server = Explorer(runs, compared, viewer, opening.PORT)
-    except OSError as e:
-        raise OutputError(
-            f"port {opening.PORT} of this machine cannot be used ({e.strerror}), and the viewer "
-            "accepts no other port; end the other `traceconv open` or `traceconv explore` first"
-        ) from e
+    except OSError as e:  # another user of this machine may have the port
+        server = Explorer(runs, compared, viewer, 0)
+        server.no_windows = (
+            f"windows cannot be opened in Perfetto: that needs port {opening.PORT} of this machine "
+            f"({e.strerror}); all else works, and `traceconv merge` writes a window to a file"
+        )
+        if not quiet:
+            say.message(server.no_windows)
     with server, server.serving() as thread:
         if no_browser or not opening.browse(server.entry_address):
             say.data(server.entry_address)
