@@ -175,11 +175,12 @@ def test_a_log_that_grows_all_the_time_does_not_hold_up_the_verdict(tmp_path, mo
     assert one.ranks == other.ranks == (0, 1)
 
 
-def test_only_folders_of_this_machine(tmp_path):
+def test_only_folders_of_this_machine(tmp_path, capsys):
     """With what to do instead."""
     with pytest.raises(traceconv.SourceError, match="not a local folder"):
         traceconv.watch("s3://bucket/prof")
     assert run(["watch", str(tmp_path / "missing")]) == 3
+    assert "missing: no such folder" in capsys.readouterr().err
 
 
 # -- the command -----------------------------------------------------------------------------

@@ -61,6 +61,12 @@ def test_a_log_without_device_work_gets_the_detail_view(here, capsys):
     assert (here / "trace_summary_ranks0.pftrace").exists()
 
 
+def test_there_is_no_command_for_reports(here, capsys):
+    """The message says which commands write them."""
+    assert run(["report", SAMPLE]) == 2
+    assert "traceconv merge ./prof --report report.html" in capsys.readouterr().err
+
+
 def test_two_reports_are_refused(here, capsys):
     """Only the last would be written."""
     assert run(["merge", SAMPLE, "--report", "r.html", "--report", "r.md"]) == 2

@@ -161,7 +161,8 @@ def test_every_column_of_a_document_has_a_name_of_its_own(capsys):
         (["merge", "-o", "x.html"], "use --report x.html"),
         (["merge", "--time", "1,5s:"], "has a decimal comma; write '1.5s'"),
         (["merge", "--ranks", "2"], "ranks found: 0-1. Ranks count from 0"),
-        (["merge", "--rank", "2"], "did you mean"),
+        (["merge", "--rank", "2"], "did you mean '--ranks' or '--rank-from'?"),
+        (["convert", "x.json"], "argument (x.json); the output is given by -o FILE"),
         (["stats", "--top", "x"], "neither a number of rows nor all"),
     ],
 )

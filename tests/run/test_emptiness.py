@@ -18,6 +18,7 @@ def _written(folder, *events):
 SLICE = {"ph": "X", "name": "a", "cat": "kernel", "pid": 1, "tid": 7, "ts": 5, "dur": 2}
 COUNTER = {"ph": "C", "name": "mem", "pid": 1, "ts": 5, "args": {"used": 3}}
 ARROW = {"ph": "s", "name": "a", "cat": "f", "id": 1, "pid": 1, "tid": 7, "ts": 5}
+LOST = {"ph": "X", "name": "a", "pid": 1, "tid": 7, "ts": "no time", "dur": 1}
 NAME = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "p"}}
 
 
@@ -34,6 +35,7 @@ NAME = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "p"}}
         ([SLICE], {"mode": "summary", "layers": "device"}, 'names neither; pass `mode="detail"`'),
         ([NAME], {}, r"a\.json: holds no events"),
         ([ARROW], {}, r"holds no events that can be read: flow-without-end x1"),
+        ([LOST], {}, r"can be read: bad-time x1 \(A record without a usable timestamp"),
         (
             [COUNTER],
             {"mode": "summary"},
@@ -42,7 +44,18 @@ NAME = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "p"}}
         ([NAME], {"mode": "source"}, r"a\.json: holds no events"),
         ([NAME], {"mode": "source", "ending": "json"}, r"a\.json: holds no events"),
     ],
-    ids=["window", "layer", "names", "view", "nothing", "arrow", "counters", "source", "copy"],
+    ids=[
+        "window",
+        "layer",
+        "names",
+        "view",
+        "nothing",
+        "arrow",
+        "lost",
+        "counters",
+        "source",
+        "copy",
+    ],
 )
 def test_the_reason_is_said_and_nothing_is_written(tmp_path, events, options, reason):
     """Whatever left nothing over; under `strict`, too."""

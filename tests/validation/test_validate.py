@@ -314,7 +314,10 @@ def test_recorded_counts_of_chrome_json(tmp_path: Path) -> None:
 # -- what cannot be judged ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"{}", b"[]", b"\x00\x00"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"PAR1", b"{}", b"[]", b"\x00\x00", b'{"schema_version": 1, "ranks": [0], "issues": []}'],
+)
 def test_no_trace_is_an_unknown_format(content: bytes, tmp_path: Path) -> None:
     """What viewers do not recognise is not judged."""
     with pytest.raises(UnknownFormatError):

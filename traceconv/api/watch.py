@@ -170,7 +170,8 @@ def watch(folder: values.AnyPath, **keywords: Unpack[WatchArguments]) -> Iterato
     options = WatchOptions.of(keywords)
     path = os.fspath(folder)
     if is_url(path) or not Path(path).is_dir():
-        raise SourceError(f"{path}: not a local folder; only local folders can be watched")
+        what = "not a local" if is_url(path) or Path(path).exists() else "no such"
+        raise SourceError(f"{path}: {what} folder; only local folders can be watched")
     own_options = ("once", "timeout_ns", "out", "world_size")
     return _Watching(
         Path(path), options, {k: v for k, v in keywords.items() if k not in own_options}

@@ -103,8 +103,14 @@ class Commands(click.Group):
                 call = " ".join(["traceconv merge", *args])
                 raise click.UsageError(f"no command given; did you mean: {call}", ctx)
             if not ctx.resilient_parsing:  # a shell asks what could follow
-                hint = "; `diagnose -o FILE.html` writes a report" if word == "report" else ""
-                raise click.UsageError(unknown("command", word, COMMANDS) + hint, ctx)
+                if word == "report":
+                    raise click.UsageError(
+                        "no command 'report': `traceconv diagnose ./prof -o report.html` writes "
+                        "one of what steps lose, `traceconv merge ./prof --report report.html` one "
+                        "beside the trace, and `traceconv explore ./prof` shows a run",
+                        ctx,
+                    )
+                raise click.UsageError(unknown("command", word, COMMANDS), ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -196,10 +202,15 @@ def _usage_error(error: click.ClickException) -> str:
     """What click found wrong with the command line, in the form of all errors."""
     text = error.format_message()
     text = text.rstrip(".") if text[1:2].isupper() else f"{text[:1].lower()}{text[1:]}".rstrip(".")
-    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        near = error.possibilities or []
-        hint = f" (did you mean {' or '.join(map(repr, sorted(near)))}?)" if near else ""
-        return f"no option {error.option_name}{hint}; `{error.ctx.command_path} -h` lists all"
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        name, near = error.option_name, sorted(error.possibilities or (), key=lambda o: (len(o), o))
+        near = [option for option in near if option.startswith(name)] or near
+        hint = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+        return f"no option {name}{hint}; `{context.command_path} -h` lists all"
+    if context is not None and text.startswith("got unexpected extra argument"):
+        writes = any("-o" in parameter.opts for parameter in context.command.params)
+        return text + "; the output is given by -o FILE" * writes
     return text
 
 

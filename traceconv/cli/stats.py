@@ -102,7 +102,12 @@ def stats(
         say.show_issues(statistics.issues, quiet, verbose)
         why = "no table remains; see --columns and --filter"
         if missing:
-            why = "\n".join([*missing.values(), "`--by files` has the profilers' own tables"])
+            why = "\n".join(
+                [
+                    *missing.values(),
+                    "`--by files` has the profilers' own tables, `traceconv query` all events",
+                ]
+            )
         elif not statistics.left_out:
             why = "the profilers left no tables beside these timelines"
         raise EmptyResultError(why)

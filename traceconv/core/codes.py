@@ -102,7 +102,7 @@ missing-duration: doubt
 negative-duration: loss
     A slice that ends before it starts was skipped.
 bad-time: loss
-    A record without a usable timestamp was skipped.
+    A record without a usable timestamp was skipped. Is the unit right, in a log of your own?
 far-stamp: loss
     Events with a timestamp of zero or far from all others were left out: the timestamp is
     damaged, and the event is neither shown nor counted.
@@ -235,7 +235,8 @@ window-skipped: info
 -- clocks
 unaligned: doubt
     These ranks share no known clock: do not compare times across them. They keep their
-    timestamps or, if those are far from the others, start with them.
+    timestamps or, if those are far from the others, start with them. Of a log of your own, say
+    where it was recorded: `host='NAME'` in `mapping`.
 clock-unchecked: info
     Clocks were aligned by collectives. Before the first collective and after the last, a clock
     change would go unnoticed, so the stated error holds only without one.

@@ -69,9 +69,13 @@ def nothing_read(
     """
     where = _titles(captures)
     if not tables:
-        why = _listed([f"{issue.code} x{issue.count}" for issue in lost])
+        counts = Counter[str]()
+        for issue in lost:
+            counts[issue.code] += issue.count
+        why = _listed([f"{code} x{count}" for code, count in counts.items()])
+        advice = next((f" ({i.advice})" for i in lost if i.severity is Severity.LOSS), "")
         return EmptyResultError(
-            f"{where}: holds no events" + (f" that can be read: {why}" * bool(why))
+            f"{where}: holds no events" + (f" that can be read: {why}{advice}" * bool(why))
         )
     return EmptyResultError(
         f"{where}: holds tables without a timeline ({_listed(tables)}); use `traceconv stats`"
