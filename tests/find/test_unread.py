@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import pickle
+import shutil
 import sqlite3
 import struct
 import zipfile
@@ -191,6 +192,16 @@ def test_a_database_that_was_cut_off_is_an_issue_beside_others(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"name": "a", "ts": 1, "dur": 1}\n')
     [issue] = [one for one in traceconv.open(tmp_path).issues if one.code == "unread-file"]
     assert issue.places[0].startswith("a damaged SQLite database (end of file; tables: CUPTI_")
+
+
+def test_a_log_with_columns_of_its_own_is_named(tmp_path):
+    """Beside a capture that is read; figures by epoch are no events."""
+    shutil.copy(next(TWO.iterdir()), tmp_path / "a.json")
+    rows = "".join(f"{1_700_000_000_000_000 + n},{n + 1},read\n" for n in range(4))
+    (tmp_path / "loader.csv").write_text("Begin (us),Length (us),What\n" + rows)
+    (tmp_path / "loss.csv").write_text("epoch,loss\n1,0.5\n2,0.25\n")
+    found = [one for one in traceconv.open(tmp_path).issues if one.code == "log-unmapped"]
+    assert [one.file.rpartition("/")[2] for one in found] == ["loader.csv"]
 
 
 def test_an_archive_with_a_password(tmp_path):

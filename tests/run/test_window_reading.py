@@ -345,6 +345,7 @@ def test_step_numbers_that_come_again_may_be_of_two_runs(tmp_path, pids, hours, 
         capture(tmp_path / f"{number}.json", [*slices(at), mark(step, at) | {"pid": pid}])
     (trace,) = traceconv.open(tmp_path).traces()
     assert [one.code for one in trace.issues].count("steps-repeated") == doubts
+    assert traceconv.inspect(tmp_path).issues.count("steps-repeated") == doubts
 
 
 def test_figures_of_two_runs_leave_out_the_time_between_them(tmp_path):

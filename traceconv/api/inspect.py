@@ -413,7 +413,9 @@ def _compare_windows(inspection: Inspection) -> None:
 
     for capture in several if inspection.compared else ():
         try:
-            events(capture, lambda _: None)
+            issues = events(capture, lambda _: None).issues
+            of_runs = [one for one in issues if one.code in ("jobs-mixed", "steps-repeated")]
+            inspection.issues.extend(of_runs, rank=capture.rank)
         except RankError as e:
             inspection.problem = str(e)
         except TraceconvError:  # said by a run

@@ -136,13 +136,15 @@ def explained(unknown: Sequence[tuple[Source, str]], issues: Issues) -> str:
 def left_aside(unknown: Sequence[tuple[Source, str]], issues: Issues) -> None:
     """Count unexpected files next to the input that no reader has counted.
 
-    Issues: unread-file, empty-file.
+    Issues: unread-file, empty-file, log-unmapped.
     """
     noted = {(issue.code, issue.file) for issue in issues}
-    for source, name in unknown:
+    for number, (source, name) in enumerate(unknown):
         kind = recognised(source, name)
         if kind is _DATABASE:
             kind = _tables(source, name)
+        if kind is None and number < _LOOKED_INTO and _is_table(name):
+            kind = _by_columns(source, name)
         if kind is not None and kind.code and (kind.code, source.title(name)) not in noted:
             issues.add(kind.code, source.title(name), kind.what)
 
@@ -199,8 +201,7 @@ def _by_columns(source: Source, name: str) -> Unread | None:
     from traceconv.readers.event_log.proposal import proposed
 
     proposal = proposed(source.head(name))
-    is_table_name = PurePosixPath(name.lower()).suffix in _TABLE_ENDINGS
-    if proposal is None or not (proposal.mapping or is_table_name):
+    if proposal is None or not (proposal.mapping or _is_table(name)):
         return None
     columns = ", ".join(proposal.columns[:_COLUMNS]) + (
         " ..." if len(proposal.columns) > _COLUMNS else ""
@@ -212,7 +213,12 @@ def _by_columns(source: Source, name: str) -> Unread | None:
         how = 'say where names and times are: `mapping="name=COLUMN,ts=COLUMN:us"`'
         return Unread(description, f"if it is a log of events, {how}")
     assumed = f"; {proposal.assumed}" if proposal.assumed else ""
-    return Unread(description, f'this reads it: `mapping="{proposal.mapping}"`{assumed}')
+    advice = f'this reads it: `mapping="{proposal.mapping}"`{assumed}'
+    return Unread(description, advice, "log-unmapped")
+
+
+def _is_table(name: str) -> bool:
+    return PurePosixPath(name.lower()).suffix in _TABLE_ENDINGS
 
 
 def _tables(source: Source, name: str) -> Unread:
