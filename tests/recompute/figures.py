@@ -1,5 +1,6 @@
 """Figures by table, key and column, and what is done with durations in every table of times."""
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -49,11 +50,14 @@ class Facts:
             notes.get("vendor") == "ascend",
             notes.get("free_rule") == "device",
             notes.get("overlap", {}).get("free_rule", ""),
-            any("_ascend_ms" in place or "mindspore" in place for place in places),
+            "mindspore" in capture["reader"] or any(_OF_MINDSPORE.search(p) for p in places),
             notes.get("partial_device", False),
             capture["reader"] == "ascend_tables",
             stated,
         )
+
+
+_OF_MINDSPORE = re.compile(r"_ascend_ms(/|$)|ascend_mindspore_profiler[^/]*\.db")
 
 
 def mean(total, count):
