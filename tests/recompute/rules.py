@@ -62,7 +62,7 @@ _LOST = {
     "frequency-drop": (COMPUTING,), "unaligned-packets": (EXPOSED,), "retransmission": (EXPOSED,),
     "matmul-efficiency": (COMPUTING,), "slow-shape": (COMPUTING,),
     "attention-efficiency": (COMPUTING,),
-    "pipeline-bubbles": (EXPOSED,), "stage-imbalance": (), "not-sunk": (IDLE,),
+    "stage-imbalance": (), "not-sunk": (IDLE,),
 }  # fmt: skip
 """The classes of lost time that a step saves at most where a rule speaks."""
 
@@ -360,10 +360,7 @@ def _pipeline(ranks, every):
         said = {"ranks": len(mine), **{k: round(ns) for k, ns in means.items()}, "slices": []}
         rank = max(sorted(mine), key=lambda one: mine[one]["bubble_ns"])
         value = percent(means["bubble_ns"], means["step_ns"])
-        saves = mine[rank]["bubble_ns"]
-        yield (
-            ("pipeline-bubbles", rank, f"stage {stage}"), {"value": value, "saves": saves, **said}
-        )  # fmt: skip
+        yield ("pipeline-bubbles", rank, f"stage {stage}"), {"value": value, **said}
         if len(stages) > 1 and stage == most:
             more = means["compute_ns"] - usual
             rank = max(sorted(mine), key=lambda one: mine[one]["compute_ns"])

@@ -8,7 +8,7 @@ import numpy as np
 
 from traceconv.alignment.collective_records import P2P, collective_records
 from traceconv.analysis.pipeline_phases import bubbles
-from traceconv.analysis.replay.job import STAGES, WAITS
+from traceconv.analysis.replay.job import STAGES
 from traceconv.analysis.rules.definition import OWN, Case, Known, Limit, Limits, Rule
 from traceconv.analysis.utilisation import measured
 from traceconv.core.intervals import length_within
@@ -62,8 +62,9 @@ def _bubbles(facts_by_rank: Mapping[int, Known], limits: Limits) -> Iterator[Cas
         value = 100 * means["bubble_ns"] / means["step_ns"] if means["step_ns"] > 0 else 0.0
         if value > limits[""]:
             rank = max(ranks, key=lambda member: (ranks[member]["bubble_ns"], -member))
-            gone = {WAITS: ranks[rank]["bubble_ns"]}
-            yield Case(rank, value, _figures(ranks, means), f"stage {stage}", gone=gone)
+            # no gain: a pipeline fills and drains whatever is mended, and how much of the waiting
+            # more micro-batches or other stages would remove cannot be replayed
+            yield Case(rank, value, _figures(ranks, means), f"stage {stage}")
 
 
 def _imbalance(facts_by_rank: Mapping[int, Known], limits: Limits) -> Iterator[Case]:
