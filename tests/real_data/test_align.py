@@ -77,7 +77,7 @@ def test_a_late_first_step_is_no_straggler():
     """Rank 0 comes 10 ms late to the first of four iterations and on time to the others, which are
     in three recording windows."""
     found = verdict(MINDSPORE)
-    assert found.line().startswith("no verdict: rank 0 takes 2.88 ms longer than its peers per ")
+    assert found.line().startswith("no verdict: rank 0 takes 2.88 ms longer than rank 1 per ")
     assert list(found.steps) == [(1, 1), (1, 2), (2, 3), (3, 4)]
     assert [one.rank for one in found.steps.values() if one] == [0]
 
