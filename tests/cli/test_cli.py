@@ -67,6 +67,13 @@ def test_there_is_no_command_for_reports(here, capsys):
     assert "traceconv merge ./prof --report report.html" in capsys.readouterr().err
 
 
+def test_an_input_that_is_missing_comes_before_an_output_that_exists(here, capsys):
+    """The output is not in the way of a run that cannot begin."""
+    (here / "run.tcz").touch()
+    assert run(["pack", "nope"]) == 3
+    assert "nope: no such file or folder" in capsys.readouterr().err
+
+
 def test_two_reports_are_refused(here, capsys):
     """Only the last would be written."""
     assert run(["merge", SAMPLE, "--report", "r.html", "--report", "r.md"]) == 2

@@ -253,16 +253,12 @@ def found_below(paths: Iterable[values.Paths], source: Input) -> Captures:
 
 def found_in(below: Sequence[Source], source: Input) -> Captures:
     """As :func:`open`, of sources."""
-    captures = _captures_in(below, source)
+    captures = unlabelled(below, source)
     return replace(captures, found=labelled(captures.found))
 
 
-def unlabelled(paths: Iterable[values.Paths], source: Input) -> Captures:
+def unlabelled(below: Sequence[Source], source: Input) -> Captures:
     """The captures without the names that coordinates give to ranks in viewers."""
-    return _captures_in(sources(values.paths(paths)), source)
-
-
-def _captures_in(below: Sequence[Source], source: Input) -> Captures:
     stores = [source_below for source_below in below if is_store(source_below)]
     if not stores:
         discovered = discovery.discover(below, source.reader, source.mapping, source.nsys)
@@ -279,7 +275,7 @@ def _captures_in(below: Sequence[Source], source: Input) -> Captures:
         for ranks in map(store_file.load, stores)
     ]
     if other_sources := [source_below for source_below in below if source_below not in stores]:
-        inputs.append(_captures_in(other_sources, source))
+        inputs.append(unlabelled(other_sources, source))
     return _combined(inputs)
 
 

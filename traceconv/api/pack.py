@@ -19,6 +19,7 @@ from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.source import Progress
 from traceconv.io.atomic import check, opened, replacing
 from traceconv.io.run_files import one_run
+from traceconv.io.sources import sources
 from traceconv.io.storage import redact_url
 from traceconv.options import values
 from traceconv.options.declaration import takes
@@ -162,8 +163,9 @@ def pack(
     """
     options = PackOptions.of(keywords)
     path = redact_url(values.path(out, "out") or "")
+    below = sources(values.paths(paths))
     check(path, options.output.force)
-    captures = unlabelled(paths, options.input).ranks(
+    captures = unlabelled(below, options.input).ranks(
         options.ranks, options.run.allow_missing_ranks
     )
     shared = all(item.source.shared for item in captures)

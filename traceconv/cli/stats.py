@@ -116,8 +116,9 @@ def stats(
         shown = tuple(result for result in shown if result.table.name == single)
     if form in SHEETS:  # a table without rows would be an empty file or sheet
         shown = tuple(result for result in shown if result.rows)
-        for line in missing.values() if not quiet else ():
-            say.message(f"{line}; it is not written")
+        for name, line in missing.items() if not quiet else ():
+            if name == (single or name):
+                say.message(f"{line}; it is not written")
     if target.path:
         several = len(statistics.results) + len(statistics.left_out) > 1
         target.put_tables(contents(shown, form, explain), several)
