@@ -518,6 +518,7 @@ def test_help_groups_options_by_purpose(capsys, name):
     text = capsys.readouterr().out
     titles = re.findall(r"^(\S[^:]*):$", text, re.MULTILINE)
     assert len(titles) > 3 and set(titles) <= set(SECTIONS)
+    assert "000000" not in text  # times are not in ns
     for parameter in COMMANDS[name].params:
         for option in parameter.opts if isinstance(parameter, click.Option) else ():
             assert len(re.findall(rf"^  (?:-\w, )?{option}(?![\w-])", text, re.MULTILINE)) <= 1
