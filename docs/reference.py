@@ -31,7 +31,7 @@ MARK = re.compile(r"(?s)<!-- generated ([a-z ]+) -->(?:.*?<!-- end -->)?")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown; what has a meaning in one is escaped."""
+    """A table in Markdown, with its special characters escaped."""
     lines = [head, ["---"] * len(head), *([_cell(text) for text in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -129,7 +129,7 @@ def _meant(kind: str) -> list[Any]:
 
 
 def formats() -> str:
-    """What is read and written, and what of it was never tried on recordings."""
+    """Formats that are read and written, and kinds of them that no recording was at hand for."""
     readers, writers = registry.readers(), registry.writers()
     reads, writes = format_rows(readers, writers)
     untried = [

@@ -27,7 +27,6 @@ from traceconv.options.values import Mode
 from traceconv.options.verbs import JoinOptions, MergeRequest
 from traceconv.run.executor import Executor, started
 from traceconv.run.rank_loop import stored
-from traceconv.run.spill import SpilledRank
 from traceconv.writers.output import table_paths
 
 if TYPE_CHECKING:
@@ -127,15 +126,15 @@ def _merge(
     with _started(captures.found, run) as executor:
         issues = captures.issues.copy()
         read = read_ranks(captures.found, options, executor, run, captures.issues)
-        if fallback and not any(_has_device_work(rank) for rank in read.spilled):
+        without = [
+            any(issue.code == "no-device-events" for issue in rank.account.issues)
+            for rank in read.spilled
+        ]
+        if fallback and all(without):
             options, target = replace(options, mode="detail"), fallback
             check(target.path, target.force)
             read = read_ranks(captures.found, options, executor, run, issues)
         return finish(read, options, target, executor, run.progress)
-
-
-def _has_device_work(rank: SpilledRank) -> bool:
-    return all(issue.code != "no-device-events" for issue in rank.account.issues)
 
 
 def _refuse_layout(options: MergeOptions, target: Target) -> None:

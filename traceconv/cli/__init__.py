@@ -106,8 +106,8 @@ class Commands(click.Group):
                 if word == "report":
                     raise click.UsageError(
                         "no command 'report': `traceconv diagnose ./prof -o report.html` writes "
-                        "one of what steps lose, `traceconv merge ./prof --report report.html` one "
-                        "beside the trace, and `traceconv explore ./prof` shows a run",
+                        "the findings, `traceconv merge ./prof --report report.html` a report "
+                        "with the trace, and `traceconv explore ./prof` shows a run",
                         ctx,
                     )
                 raise click.UsageError(unknown("command", word, COMMANDS), ctx)

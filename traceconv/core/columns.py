@@ -483,7 +483,7 @@ class StepTable(Table):
 
     @property
     def marked(self) -> NDArray[np.bool_]:
-        """Which were recorded; a step that stands for the whole range was not."""
+        """Which steps were recorded; one made for the whole range was not."""
         marked: NDArray[np.bool_] = self.source != StepSource.WHOLE_RANGE
         return marked
 

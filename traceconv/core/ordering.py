@@ -58,7 +58,7 @@ def different(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
 def mapped(
     values: NDArray[Any], what: Callable[[Any], Any], dtype: type[np.generic]
 ) -> NDArray[Any]:
-    """``what`` of every value; it is asked once for each different one."""
+    """``what`` of every value, computed once for each different one."""
     distinct, back = different(values)
     return np.array([what(value) for value in distinct.tolist()], dtype)[back]
 

@@ -65,7 +65,7 @@ def by_evidence(captures: Sequence[Capture], issues: Issues) -> list[Capture]:
     if not all_recorded and (names := agreed(needed)) is not None:
         with_ranks = with_names(needed, names)
     if all(capture.rank is not None for capture in with_ranks) and not _repeated(
-        _ranks(_processes(with_ranks, times))
+        [process[0].rank for process in _processes(with_ranks, times)]
     ):
         return [*with_ranks, *optional]
     processes = _processes(needed, times)
@@ -294,10 +294,6 @@ def at_place(capture: Capture, place: Place, said_by: str) -> Capture:
 
 _AXES = {"stage": "pp"}
 """Names that users give to axes in patterns."""
-
-
-def _ranks(processes: Sequence[Process]) -> list[int | None]:
-    return [process[0].rank for process in processes]
 
 
 def _repeated(values: Sequence[object]) -> bool:

@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.columns import I64, Mask
+from traceconv.core.patterns import lazy_regex
 
 _SPARE = 64  # texts that no row has may be kept, and those that more than half the rows have not
+
+_WHOLE = lazy_regex(r"-?[0-9]{1,18}")
 
 
 class Texts:
@@ -110,7 +113,7 @@ class Texts:
 
     def whole(self, absent: int = 0) -> I64:
         """Digits, with or without a sign, as int64; ``absent`` where it is anything else."""
-        values = [int(text) if _is_whole(text) else absent for text in self.values]
+        values = [int(text) if _WHOLE.fullmatch(text) else absent for text in self.values]
         row_numbers: I64 = np.array(values, np.int64)[self.code]
         return row_numbers
 
@@ -119,8 +122,3 @@ class Texts:
         rank = {text: i for i, text in enumerate(sorted(set(self.values)))}
         row_numbers: I64 = np.array([rank[text] for text in self.values], np.int64)[self.code]
         return row_numbers
-
-
-def _is_whole(text: str) -> bool:
-    digits = text.removeprefix("-")
-    return len(text) < 19 and digits.isascii() and digits.isdigit()

@@ -66,7 +66,7 @@ def without_times(path: str) -> str:
 
 
 def time_in(name: str) -> int:
-    """The last time in a name, Unix ns; 0 if there is none. Dates are taken as local time."""
+    """The last time in a name, Unix ns; 0 without one. Dates are taken as local time."""
     last = 0
     for seconds, fraction, *date, rest in _TIME.findall(name):
         if seconds:
