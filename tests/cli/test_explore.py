@@ -1,11 +1,13 @@
 """``traceconv explore``: what its server answers, and to whom."""
 
+import gzip
 import http.client
 import json
 import queue
 import re
 import socket
 import threading
+from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
@@ -182,6 +184,20 @@ def test_every_change_that_is_offered_is_understood(asked):
         assert status == 200
         if "{}" in one["change"]:
             assert found["step_if_ns"] == pytest.approx(document["step_ns"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "offered"), [("it's", True), ("\u202eit", False), ("\x1b[2J", False)]
+)
+def test_names_that_act_on_a_terminal_are_not_offered(tmp_path, name, offered):
+    """The page shows the command to copy; a quote in a name is quoted there."""
+    for path in Path(JOB).iterdir():
+        text = gzip.decompress(path.read_bytes()).decode()
+        named = text.replace("sm90_xmma_gemm", json.dumps(name)[1:-1])
+        (tmp_path / path.name).write_bytes(gzip.compress(named.encode(), 1))
+    changes = [one["change"] for one in traceconv.explore(tmp_path, jobs=1).as_dict()["changes"]]
+    assert any(name in change for change in changes) == offered
+    assert any("multi_tensor_apply" in change for change in changes)
 
 
 def test_a_window_is_made_for_the_viewer_alone(asked, server):

@@ -1,5 +1,6 @@
 """The page of ``traceconv explore`` in a browser."""
 
+import shlex
 import shutil
 
 import pytest
@@ -82,7 +83,11 @@ def test_sliders_are_answered_by_the_replay(shown):
     shown.check(".knob input[type=checkbox]")
     shown.wait_for_selector(".answer .bar")
     assert "rank:5=peers: a step takes" in shown.inner_text(".answer")
-    assert "traceconv what-if 'rank:5=peers'" in shown.inner_text("code")
+    command, path = (
+        shlex.split(shown.inner_text("code")),
+        shown.inner_text(".chips span:last-child"),
+    )
+    assert command == ["traceconv", "what-if", "rank:5=peers", path]
     shown.click("text=Reset")
     assert "replay error" in shown.inner_text(".answer")
 

@@ -88,7 +88,7 @@ def knobs(replay: Replay, overview: Mapping[str, Any]) -> Iterator[dict[str, Any
     yield {"label": "equal work on all ranks", "change": "rank:*=peers"}
     if replay.balanced is not None:
         yield {"label": "equal work in all stages", "change": "stage:balanced"}
-    kinds = sorted({kind for kind, _, _ in replay.graph.kinds})
+    kinds = sorted({kind for kind, _, _ in replay.graph.kinds if _is_typed(kind)})
     if kinds:
         yield {"label": "communication hidden", "change": "comm:* overlap"}
         yield {"label": "all communication", "change": "comm:* x{}"}
@@ -106,5 +106,11 @@ def knobs(replay: Replay, overview: Mapping[str, Any]) -> Iterator[dict[str, Any
     of_name[~np.isin(graph.sorts, (COMPUTE, COPY))] = 0
     for number in np.argsort(-of_name, kind="stable")[:KERNELS].tolist():
         name = graph.names[number]
-        if of_name[number] > 0 and "{" not in name and "\n" not in name:
+        if of_name[number] > 0 and _is_typed(name):
             yield {"label": name, "change": f"op:{escape(name)} x{{}}"}
+
+
+def _is_typed(name: str) -> bool:
+    """Whether a name can stand in a change that people copy into a terminal: nothing in it acts on
+    the terminal or turns the text around, and no part is taken for the factor."""
+    return name.isprintable() and "{" not in name

@@ -13,6 +13,9 @@ async function fetched(address) {
 
 const query = (pairs) => new URLSearchParams(pairs).toString();
 
+/** A word of a command line, whatever is in it: names and paths are copied into a shell. */
+const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 async function polled() {
@@ -237,7 +240,8 @@ function WhatIf({ run, number, chosen, progress }) {
         : html`<label class="knob"><input type="checkbox" checked=${value === 0} onChange=${(e) => set(one.change, e.target.checked ? 0 : undefined)} />
             <span title=${one.label}>${one.label}</span></label>`;
     })}</div>
-    ${changes.length > 0 && html`<p class="note"><code>${`traceconv what-if ${changes.map((one) => `'${one}'`).join(" ")} ${run.path}`}</code></p>
+    ${changes.length > 0 && html`${!/\p{C}/u.test(run.path) &&
+      html`<p class="note"><code>${["traceconv what-if", ...changes.map(quoted), quoted(run.path)].join(" ")}</code></p>`}
       <button type="button" onClick=${() => setFactors({})}>Reset</button>`}
   </section>`;
 }
