@@ -287,13 +287,14 @@ def test_a_connection_by_ipv6_has_its_user_too(offer):
             assert loopback.peer_user(client, server) == -1
 
 
-def test_connections_without_a_request_do_not_keep_others_out(offer, monkeypatch):
-    """Beyond a number of them the oldest is closed."""
+@pytest.mark.parametrize("sent", [b"GET /half", b"GET / HTTP/1.1\r\nA: b\r\n"])
+def test_connections_without_a_request_do_not_keep_others_out(offer, monkeypatch, sent):
+    """Beyond a number of them the oldest is closed; a request has all its headers."""
     monkeypatch.setattr(loopback, "CONNECTIONS", 4)
     offer.target = PAGE
     idle = [socket.create_connection(offer.server_address, 10) for _ in range(20)]
     for one in idle:
-        one.send(b"GET /half")
+        one.send(sent)
     status, _, body = fetched(offer.address, Origin=PAGE)
     assert status == 200 and len(body) == offer.size
     assert idle[0].recv(1) == b""

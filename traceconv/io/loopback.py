@@ -165,8 +165,9 @@ class Request(BaseHTTPRequestHandler):
         return self.headers.get("Origin") is None and site in ("none", "same-origin")
 
     def parse_request(self) -> bool:
+        is_whole = super().parse_request()  # with its headers: a client may never end them
         self.server.waiting.pop(self.request, None)
-        return super().parse_request()
+        return is_whole
 
     def is_path(self, path: str) -> bool:
         """Whether the request is for this address."""
