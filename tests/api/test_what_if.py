@@ -139,6 +139,12 @@ def test_what_is_like_a_change_is_no_path(job, text, said, capsys):
     assert "what-if [OPTIONS] [CHANGE]... [PATH]..." in capsys.readouterr().out
 
 
+def test_a_change_has_a_limit_of_length(job):
+    """Some patterns take minutes to match."""
+    with pytest.raises(OptionError, match="at most 1000 characters, this one has 1008"):
+        traceconv.what_if(job, change="op:" + "[!" * 500 + " x0.5")
+
+
 def test_the_trace_shows_the_job_as_recorded_and_with_the_change(job, tmp_path):
     """Side by side, each rank twice; steps take as long as the result says."""
     out = tmp_path / "both.txt"

@@ -131,9 +131,12 @@ def test_windows_are_written_where_the_user_allowed(root, tmp_path):
     assert said["written"][0]["file"] == "a.pftrace"
     assert (tmp_path / "out/a.pftrace").stat().st_size == said["written"][0]["bytes"]
     assert "exists" in asked(one.window("job", "a.pftrace"))["error"]
-    for name in ("../b.pftrace", "/tmp/b.pftrace", ".b.pftrace", ""):
+    for name in ("../b.pftrace", "/tmp/b.pftrace", ".b.pftrace", "", "a\0b.pftrace"):
         assert "error" in asked(one.window("job", name))
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.pftrace"]
+    (tmp_path / "out/link.pftrace").symlink_to(tmp_path / "elsewhere.pftrace")
+    assert "is a link" in asked(one.window("job", "link.pftrace"))["error"]
+    assert not (tmp_path / "elsewhere.pftrace").exists()
 
 
 def test_paths_of_the_machine_never_leave(root, tmp_path):
@@ -274,6 +277,14 @@ def test_a_query_has_a_limit_of_time(root, query, monkeypatch):
     monkeypatch.setattr(server_tools, "_QUERY_NS", 100_000_000)
     said = asked(tools(root).sql("job", query))
     assert said["kind"] == "ResourceError" and "more than 0.1 s" in said["error"]
+
+
+def test_an_answer_has_a_limit_of_columns(root):
+    """Making thousands of columns fit takes long."""
+    pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    columns = ", ".join(f"{n} as c{n}" for n in range(201))
+    assert "201 columns" in asked(tools(root).sql("job", f"select {columns}"))["error"]
 
 
 def test_sql_sees_the_capture_and_no_files(root):

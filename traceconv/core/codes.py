@@ -238,8 +238,8 @@ window-skipped: info
 -- clocks
 unaligned: doubt
     These ranks share no known clock: do not compare times across them. They keep their
-    timestamps or, if those are far from the others, start with them. Of a log of your own, say
-    where it was recorded: `host='NAME'` in `mapping`.
+    timestamps or, if those are far from the others, start with them. For a log of your own, name
+    the host where it was recorded in `mapping`.
 clock-unchecked: info
     Clocks were aligned by collectives. Before the first collective and after the last, a clock
     change would go unnoticed, so the stated error holds only without one.

@@ -38,6 +38,7 @@ INSTRUCTIONS = (
 
 _MOST_FILES = 200
 _MOST_ROWS = 1000
+_MOST_COLUMNS = 200
 
 _QUERY_NS = 60_000_000_000
 """A query that takes longer is ended."""
@@ -365,6 +366,9 @@ class Tools:
                 why = "the statement fails on a row; the message may quote names, which are hidden"
                 raise OptionError(why, "sql") from e
             raise
+        if len(result.columns) > _MOST_COLUMNS:
+            found = f"the statement has {len(result.columns)} columns"
+            raise OptionError(f"{found}, an answer at most {_MOST_COLUMNS}; name some", "sql")
         columns, begin = list(result.columns.values()), max(skip, 0)
         shown = [cells(column[begin : begin + _MOST_ROWS]) for column in columns]
         rows = list(zip(*shown, strict=True))

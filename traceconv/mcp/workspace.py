@@ -112,12 +112,15 @@ class Workspace:
 
         Raises:
             OptionError: writing was not allowed.
-            OutputPathError: it is not a plain name.
+            OutputPathError: it is not a plain name, or the name of a link.
         """
         if self.output is None:
             raise OptionError("the user allowed no folder for outputs when the server was started")
-        if not name or name != Path(name).name or name.startswith((".", "-")):
+        plain = name == Path(name).name and name.isprintable() and not name.startswith((".", "-"))
+        if not name or not plain:
             raise OutputPathError(f"{name!r}: pass a plain file name, such as window.pftrace")
+        if (self.output / name).is_symlink():  # it may lead out of the folder
+            raise OutputPathError(f"{name!r} is a link; pass another file name")
         return self.output / name
 
     # -- names -----------------------------------------------------------------------------

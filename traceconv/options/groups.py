@@ -121,8 +121,8 @@ class View(Group):
         "summary", values.mode, "-m", "--mode", metavar="|".join(get_args(Mode)), usual=True,
         help="How much is written. summary: steps and overlap; detail: also every stream, plane, "
         "call and counter; source: the events as recorded, with nothing derived. In source mode, "
-        "trace-event JSON into JSON is copied byte for byte if nothing is selected. `merge` writes "
-        "the detail view by default where no rank has device work.",
+        "trace-event JSON into JSON is copied byte for byte if nothing is selected. Where no rank "
+        "has device work, merging writes the detail view by default.",
     )  # fmt: skip
     selection: Selection = group(Selection, whole=True)
     merge_graphs: bool = option(

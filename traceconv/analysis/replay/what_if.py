@@ -171,11 +171,21 @@ def what_if(replay: Replay, changes: Sequence[str]) -> WhatIf:
     )
 
 
+LONGEST_CHANGE = 1000
+"""Characters. Names of kernels are shorter, and longer patterns may take minutes to match."""
+
+
 def refuse_unknown(changes: Sequence[str]) -> None:
     """Raise OptionError for changes that cannot be understood, before anything is read."""
     if not changes:
         raise OptionError(f"no change is given; write one of {_VALID}", "change")
     for change in changes:
+        if len(change) > LONGEST_CHANGE:
+            raise OptionError(
+                f"a change has at most {LONGEST_CHANGE} characters, this one has {len(change)}; "
+                "use * for a part of the name",
+                "change",
+            )
         match = CHANGE.fullmatch(change)
         if not match:
             heads = {example.partition(":")[0]: example for example in reversed(_EXAMPLES)}
