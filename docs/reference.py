@@ -1,21 +1,25 @@
-"""Writes what pages of the reference have from the code: commands, formats, rules, tables, issues.
+"""Writes what pages of the reference have from the code: commands, formats, rules, tables, issues,
+and the API from its signatures and docstrings.
 
 It is between ``<!-- generated NAME -->`` and ``<!-- end -->``, of a function of :data:`GENERATED`.
-MkDocs calls the functions ``on_...`` (``hooks`` in ``mkdocs.yml``).
-
     python docs/reference.py              after a change of an option, a rule, a table or an issue
 """
 
 from __future__ import annotations
 
+import enum
+import functools
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+import traceconv
+from traceconv import plugin
 from traceconv.api.explain import meanings
 from traceconv.cli import cli, file_kinds, say
 from traceconv.cli.formats import format_rows, markdown_tables, unverified
@@ -24,8 +28,10 @@ from traceconv.core.codes import CODES
 from traceconv.core.rank_tables import TABLES
 from traceconv.find import registry
 
-_ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>~?([\w.]+)</code>")
-"""A cross reference of a docstring, as Markdown makes it."""
+_ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?(?:[\w.]+\.)?(\w+)`")
+"""A cross reference of a docstring."""
+
+_SECTION = re.compile(r"(?m)^(Args|Attributes|Keyword Args|Raises|Returns|Yields):$")
 
 MARK = re.compile(r"(?s)<!-- generated ([a-z ]+) -->(?:.*?<!-- end -->)?")
 
@@ -155,13 +161,140 @@ def parquet() -> str:
     return "\n\n".join(found)
 
 
+# -- the API ------------------------------------------------------------------------------
+
+
+def _public(chosen: Callable[[Any], bool], names: Iterable[str] = traceconv._HOMES) -> str:
+    """The chosen names of the package: how each is called, and its docstring."""
+    homes = {name: getattr(plugin, name, None) or getattr(traceconv, name) for name in names}
+    return "\n\n".join(_entry(name, value) for name, value in homes.items() if chosen(value))
+
+
+def _is_error(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, Exception)
+
+
+def _entry(name: str, value: Any) -> str:
+    texts = [f"### {name}"]
+    described = inspect.isclass(value) and (
+        getattr(value, "_is_protocol", False) or issubclass(value, (Exception, enum.Enum))
+    )
+    if not described:
+        texts.append(f"```python\n{_signature(name, value)}\n```")
+    text, keywords, _ = _docstring(value).partition("**Keyword Args**")
+    texts.append(text.strip())
+    texts += ["Keywords: see [below](#keywords)."] * bool(keywords)
+    if inspect.isclass(value) and not _is_error(value):
+        texts.append(_members(value))
+    return "\n\n".join(filter(None, texts))
+
+
+class _Default:
+    """A default as it is written, whatever it is on this machine."""
+
+    def __init__(self, value: Any) -> None:
+        self.text = re.sub(r"<(\w+[.:]? ?)+.*>", "...", getattr(value, "__name__", repr(value)))
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _signature(name: str, value: Any) -> str:
+    """A call as it is written, without the modules of types."""
+    shown = inspect.signature(value)
+    parameters = [
+        one.replace(default=_Default(one.default)) if one.default is not one.empty else one
+        for one in shown.parameters.values()
+        if one.name not in ("self", "cls") and not one.name.startswith("_")
+    ]
+    shown = shown.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+    text = re.sub(r"(?<=: )(['\"])(.*?)\1(?=[,)=]| =)", r"\2", f"{name}{shown}")
+    text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])", "", text)
+    whole = re.sub(r"(?<!,) |(?<=\]) |(?<=\[)[^\[\]]*", _unbroken, text)
+    return textwrap.fill(whole, 100, subsequent_indent="    ").replace(_HARD, " ")
+
+
+_HARD = "\N{NO-BREAK SPACE}"
+
+
+def _unbroken(found: re.Match[str]) -> str:
+    return found[0].replace(" ", _HARD)
+
+
+def _docstring(value: Any) -> str:
+    """A docstring as Markdown: its sections are lists."""
+    text = _ROLE.sub(r"`\1`", inspect.getdoc(value) or "").replace("``", "`")
+    plain, *sections = _SECTION.split(text)
+    texts = [plain.strip()]
+    for title, body in zip(sections[::2], sections[1::2], strict=True):
+        texts.append(f"**{title}**")
+        body, _, rest = body.strip("\n").partition("\n\n" if title != "Returns" else "\0")
+        rows = re.split(r"\n(?=\S)", textwrap.dedent(body))
+        if title in ("Returns", "Yields"):
+            texts.append(" ".join(body.split()))
+        else:
+            texts.append("\n".join(f"- {_bullet(row)}" for row in rows))
+        texts.append(inspect.cleandoc(rest))
+    return "\n\n".join(filter(None, texts))
+
+
+def _bullet(row: str) -> str:
+    names, colon, meaning = " ".join(row.split()).partition(": ")
+    return f"`{names}`: {meaning.strip()}" if colon and "`" not in names else " ".join(row.split())
+
+
+def _members(value: Any) -> str:
+    """The public methods and properties that a class defines, each with its first line."""
+    lines = []
+    for name, member in vars(value).items():
+        function = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
+        if name.startswith("_") or not inspect.getdoc(function):
+            continue
+        if inspect.isfunction(function):
+            called = " ".join(_signature(name, function).split())
+        elif isinstance(function, (property, functools.cached_property)):
+            called = name
+        else:
+            continue
+        first = " ".join(_docstring(function).split("\n\n")[0].split())
+        lines.append(f"- `{called}`: {first}")
+    return "\n".join(lines)
+
+
+def keywords() -> str:
+    """Every keyword of the functions, and what it means; the same in all of them."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for verb in traceconv._HOMES:
+        value = getattr(traceconv, verb)
+        _, _, text = _docstring(value).partition("**Keyword Args**")
+        for row in re.findall(r"(?m)^- `(\w+)`: (.*)$", text if inspect.isfunction(value) else ""):
+            rows.setdefault(row, []).append(verb)
+    every = max(map(len, rows.values()))
+    return table(
+        ("Keyword", "Of", "Meaning"),
+        [
+            (_code(name), "most" if len(of) > every / 2 else ", ".join(map(_code, of)), meaning)
+            for (name, meaning), of in sorted(rows.items())
+        ],
+    )
+
+
 GENERATED: dict[str, Callable[[], str]] = {
+    "classes": functools.partial(_public, lambda one: inspect.isclass(one) and not _is_error(one)),
     "commands": commands,
+    "errors": functools.partial(_public, _is_error),
     "faults": faults,
     "files": files,
     "formats": formats,
+    "functions": functools.partial(_public, inspect.isfunction),
     "issues": issues,
+    "keywords": keywords,
     "parquet": parquet,
+    "plugins": functools.partial(
+        _public,
+        lambda one: inspect.isclass(one) or inspect.isfunction(one),
+        [name for name in plugin.__all__ if name not in traceconv.__all__],
+    ),
     "rules": rules,
     "tables": tables,
 }
@@ -177,11 +310,6 @@ def filled(page: str) -> str:
     return MARK.sub(
         lambda mark: f"<!-- generated {mark[1]} -->\n\n{GENERATED[mark[1]]()}\n\n<!-- end -->", page
     )
-
-
-def on_page_content(html: str, **_: Any) -> str:
-    """The page with the names that docstrings refer to, without their role and their module."""
-    return _ROLE.sub(lambda role: f"<code>{role[1].rpartition('.')[2]}</code>", html)
 
 
 if __name__ == "__main__":

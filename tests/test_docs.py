@@ -126,12 +126,12 @@ def test_every_reader_has_a_how_to(root, reader):
 
 
 def test_every_public_name_is_in_the_reference_of_the_api(root):
-    """What ``traceconv`` exports is documented from its docstring, once, where it is defined."""
-    shown = re.findall(r"^::: (\S+)$", (root / "docs" / "api.md").read_text(), re.MULTILINE)
-    names = [name for name in traceconv.__all__ if name != "__version__"]
-    homes = {f"traceconv.{traceconv._HOMES[name]}.{name}" for name in names}
-    assert homes - set(shown) == set()
+    """What ``traceconv`` exports is documented from its docstring, once."""
+    entries = re.split(r"(?m)^### ", (root / "docs" / "api.md").read_text())[1:]
+    shown = [entry.partition("\n")[0] for entry in entries]
+    assert {name for name in traceconv.__all__ if name != "__version__"} - set(shown) == set()
     assert len(shown) == len(set(shown))
+    assert all(re.search(r"(?m)^[A-Z][^\n`]+\w", entry) for entry in entries)
 
 
 def test_every_page_is_in_the_navigation(root):

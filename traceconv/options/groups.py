@@ -307,8 +307,7 @@ class RunOptions(Group):
 
 @dataclass(frozen=True)
 class MergeOptions(View, Clocks):
-    """Everything that affects the bytes of a merge, besides its input; see
-    :func:`traceconv.merge`."""
+    """Everything that affects the bytes of a merge, besides its input: keywords of ``merge``."""
 
     title = "View"
 
