@@ -48,7 +48,7 @@ def run(request, tmp_path_factory):
 def said(headline):
     """Of a headline, how long a step takes and what it loses: words, length, percent."""
     step, _, lost = headline.partition("Lost: ")
-    length = re.search(rf"(?:step )?({LENGTH})(?: \+ gap| per step| recorded)", step)[1]
+    length = re.search(rf"(?:step )?({LENGTH})(?: \+ (?:known )?gap| per step| recorded)", step)[1]
     every = re.findall(rf"(?:^|, )(.+?) ({LENGTH}) \((\d+) %\)", lost)
     return length, {words: (ns, f"{percent} %") for words, ns, percent in every}
 

@@ -23,6 +23,7 @@ class Losses:
         per: ns per step by class; a class that is unknown is not in it.
         waited: of how many steps it is known how long they wait for input.
         devices: of the rank; lengths are means over them.
+        gaps: how many between steps are known.
         stated: whether all of it is from the profiler's own table.
     """
 
@@ -33,6 +34,7 @@ class Losses:
     stated: bool = False
     waited: int = 0
     devices: int = 1
+    gaps: int = 0
 
     @classmethod
     def of(cls, known):
@@ -62,11 +64,11 @@ class Losses:
         if waits:
             per[INPUT] = sum(waits) / n
         pauses = [step.pause for step in steps if step.pause is not None]
-        if pauses and 2 * len(pauses) >= len(pieces) - 1:
+        if pauses:
             per[PAUSE] = sum(pauses) / (len(pieces) * known.devices)
         stated = bool(steps) and all(step.stated for step in steps)
         return cls(len(pieces), marked, sums["known"] / known.devices, per, stated, len(waits),
-                   known.devices)  # fmt: skip
+                   known.devices, len(pauses))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def lost(every, late):
     some = INPUT in {name for one in known.values() for name in one.per}
     some &= any(one.waited < one.steps for one in known.values())
     bounds = {INPUT: " at least", IDLE: " at most"} if some else {}
+    if any(2 * one.gaps < one.steps - 1 for one in known.values()):
+        bounds[PAUSE] = " at least"
     for name in (EXPOSED, INPUT, IDLE, COPIES, PAUSE):
         mean = sum(one.per.get(name, 0) for one in known.values()) / len(known)
         part = taken.get(name, 0)
@@ -160,7 +164,8 @@ def headline(every, late, size):
     pause = sum(one.ns for one in found if one.name == PAUSE)
     if 100 * pause >= step:
         period += pause
-        what = f"step {length(step)} + gaps {length(pause)} = {length(period)}"
+        gaps = "known gaps" if any(one.name == PAUSE and one.bound for one in found) else "gaps"
+        what = f"step {length(step)} + {gaps} {length(pause)} = {length(period)}"
     named = [one for one in found if one.ns >= period / 100]
     if not named:
         idle = sum(one.per.get(name, 0) for one in known for name in (INPUT, IDLE)) / len(known)

@@ -432,11 +432,11 @@ def _gaps(where, graph, mine, known):
         free = [row for lanes in known.lanes.values() for row in lanes["free"]]
         shown = [r for r in free if not any(low <= r.start < high for low, high in windows)]
     if any(lengths):
-        pause = fmean(lengths)
-        usual = fmean(end - start for start, end in _lasts(steps, known))
+        pauses, worked = sum(lengths), sum(end - start for start, end in _lasts(steps, known))
         yield "iteration-gap", where, {
-            "value": percent(pause, pause + usual), "saves": pause, "gaps": len(lengths),
-            "mean_ns": round(pause), "median_ns": round(median(lengths)),
+            "value": percent(pauses, pauses + worked), "saves": pauses / len(steps),
+            "gaps": len(lengths), "per_step_ns": round(pauses / len(steps)),
+            "mean_ns": round(fmean(lengths)), "median_ns": round(median(lengths)),
             "longest_ns": max(lengths),
             "step_mean_ns": round(fmean(row.dur for row in steps)),
             "slices": _longest(shown),

@@ -163,8 +163,8 @@ class Loss(msgspec.Struct, frozen=True):
         ns:   per step: the mean over ranks.
         rank, stage: that others wait for, -1 of other classes.
         rest: whether the class holds more, which another loss names as waiting for a rank or stage.
-        bound: "" if it is known exactly; "least" for waiting for input that only some steps record,
-            "most" for the rest of the idle time.
+        bound: "" if it is known exactly; "least" for waiting for input that only some steps record
+            and for gaps of which less than half are known, "most" for the rest of the idle time.
     """
 
     name: str
@@ -205,6 +205,8 @@ def lost(by_rank: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]
     input_counts = [(rank_losses.input_steps, rank_losses.steps) for rank_losses in known.values()]
     is_partial = any(n for n, _ in input_counts) and any(n < steps for n, steps in input_counts)
     bounds = {INPUT: "least", IDLE: "most"} if is_partial else {}
+    if any(2 * rank_losses.pauses < rank_losses.steps - 1 for rank_losses in known.values()):
+        bounds[PAUSE] = "least"
     for name in (EXPOSED, INPUT, IDLE, COPIES, PAUSE):
         ns_of_ranks = remaining.get(name) or {
             rank: rank_losses.per(name) for rank, rank_losses in known.items()

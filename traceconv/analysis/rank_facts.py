@@ -57,9 +57,9 @@ class Losses(msgspec.Struct, frozen=True):
     devices: int = 1
 
     def knows(self, name: str) -> bool:
-        """Whether anything is known of a class; of pauses, of at least half of them."""
+        """Whether anything is known of a class."""
         if name == PAUSE:
-            return self.pauses > 0 and 2 * self.pauses >= self.steps - 1
+            return self.pauses > 0
         return self.steps > 0 and (name != INPUT or self.input_ns >= 0)
 
     def per(self, name: str) -> float:

@@ -98,6 +98,7 @@ def _short(diagnosis: Diagnosis) -> list[str]:
         repeated = (*repeated, diagnosis.verdict.line())
     lines += [line for line in diagnosis.verdict_lines() if not line.startswith(repeated)]
     by_rule = findings.by_rule()
+    lines += [_first_step(finding) for finding, _ in by_rule if finding.rule.id == "first-step"]
     lines += [] if by_rule else ["no findings"]
     counts = [say.number(len(by_rule) - SHOWN, "more finding")] * (len(by_rule) > SHOWN)
     counts += [say.number(len(findings.quiet), "check") + " passed"] * bool(findings.quiet)
@@ -111,6 +112,19 @@ def _short(diagnosis: Diagnosis) -> list[str]:
         if len(screen.folded(text, most=len(text) * 99)) <= room:
             break
     return screen.folded(text, room)
+
+
+def _first_step(finding: Finding) -> str:
+    """That the first step raises all means."""
+    from traceconv.core.clock import time_text
+
+    first, others = (
+        time_text(finding.case.figures[name]) for name in ("first_ns", "median_of_others_ns")
+    )
+    return (
+        f"The means include the first step: {first} on rank {finding.rank}, the median of the "
+        f"others is {others}. --steps can leave it out"
+    )
 
 
 def _gain(finding: Finding) -> str:

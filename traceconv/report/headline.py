@@ -89,7 +89,8 @@ class Lost(msgspec.Struct, frozen=True):
         """How long a step takes."""
         if self.gap_ns:
             step, gaps, whole = map(time, (self.step_ns, self.gap_ns, self.whole_ns))
-            return f"step {step} + gaps {gaps} = {whole}"
+            known = "known " * any(loss.name == PAUSE and loss.bound for loss in self.losses)
+            return f"step {step} + {known}gaps {gaps} = {whole}"
         return f"{time(self.step_ns)} {'per step' if self.per_step else 'recorded'}"
 
 

@@ -54,8 +54,12 @@ _MB = 10**6
 
 
 _LATE = (
-    "Most of the waiting comes before the first transfer: other ranks come late; "
-    "`traceconv stragglers` names them."
+    "Most of the waiting comes before the first transfer: other ranks come late. `traceconv "
+    "stragglers` compares ranks whose device work was recorded."
+)
+_LINKS = (
+    "Most of the waiting comes between transfers: look at the links, and at packages that are too "
+    "small."
 )
 
 
@@ -81,7 +85,7 @@ def _waits(trace: Trace) -> Known | None:
         100 * wait / (wait + transit), {EXPOSED: wait / max(steps, 1)},
         [told_slice(trace, *row[:3], "communication") for row in longest_waits if row[1] != ABSENT],
         figures, {"elapsed": 100 * wait / elapsed if elapsed else 0.0},
-        advice=_LATE if early > wait / 2 else "",
+        advice=_LATE if early > wait / 2 else _LINKS,
     )  # fmt: skip
 
 
@@ -306,14 +310,14 @@ def _slow_links(facts_by_rank: Mapping[int, Known], limits: Limits) -> Iterator[
 RULES: tuple[Rule, ...] = (
     Rule(
         "communication-wait",
-        "Communication waits",
+        "Communication waits rather than transfers",
         THEME,
         "waiting as a share of waiting and transfers, in communication operations that wait for "
         "much of their time",
         (Limit(20.0, "%", CANN), Limit(10.0, "%", OWN, "elapsed")),
         "Ascend planes, or communication.json",
-        "Most of the waiting comes between transfers: look at the links, and at packages that "
-        "are too small.",
+        "Waiting before the first transfer: other ranks come late (`traceconv stragglers`). "
+        "Between transfers: look at the links, and at packages that are too small.",
         _waits,
     ),
     Rule(

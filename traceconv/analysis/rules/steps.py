@@ -130,21 +130,22 @@ def _pauses(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
         lengths = [ns for ns in graph["pause"] if ns >= 0]
         if not any(lengths):
             continue
-        pause, step = fmean(lengths), fmean(graph["lasts_ns"])
-        value = 100 * pause / (pause + step)
+        steps, all_ns = graph["lasts_ns"], sum(lengths)
+        value = 100 * all_ns / (all_ns + sum(steps))
         if value > limits[""]:
             pairs = zip(graph["step"], graph["pause"], strict=True)
-            long = [number for number, ns in pairs if ns > limits[""] / 100 * step]
+            long = [number for number, ns in pairs if ns > limits[""] / 100 * fmean(steps)]
             figures = {
                 "gaps": len(lengths),
-                "mean_ns": round(pause),
+                "per_step_ns": round(all_ns / len(steps)),
+                "mean_ns": round(fmean(lengths)),
                 "median_ns": round(float(median(lengths))),
                 "longest_ns": max(lengths),
                 "step_mean_ns": round(fmean(graph["dur_ns"])),
             }
             shown = slices(graph["longest"]["pause"])
             yield Case(rank, value, figures, _graph_name(graph["graph"]), long[:STEPS_KEPT], shown,
-                       gone={PAUSE: pause})  # fmt: skip
+                       gone={PAUSE: all_ns / len(steps)})  # fmt: skip
 
 
 def _share(name: str, *classes: str) -> Callable[[int, Known, Limits], Iterator[Case]]:
@@ -258,7 +259,7 @@ RULES: tuple[Rule, ...] = (
         "iteration-gap",
         "Long gaps between steps",
         THEME,
-        "mean gap between two steps, as a share of gap and step",
+        "gaps between steps, as a share of all recorded steps and gaps",
         (Limit(2.0, "%", OWN),),
         "steps with the gaps between them (Ascend step trace), or marked steps with device work",
         "Most often the device waits for data then: look at the queues and operators of data "
