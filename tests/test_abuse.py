@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -188,6 +189,27 @@ def test_names_that_are_no_utf8(here, capsys):
     ]
     assert run(["inspect", "--json", "."]) == 0
     assert "bad\\\\udcff.json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect"],
+        ["diagnose"],
+        ["stats"],
+        ["merge", "-o", "out.pftrace"],
+        ["watch", "--once"],
+        ["explore"],
+        ["validate"],
+    ],
+)
+def test_documents_name_files_that_are_no_utf8(here, capsys, words):
+    """Every document of the command line is JSON, whatever folders and files are called."""
+    name = os.fsdecode(b"bad\xff")
+    shutil.copytree(ROOT / "golden/kineto/gloo_on_cpus/input", name)
+    below = str(next(Path(name).iterdir())) if words[0] in ("validate", "diagnose") else name
+    run([words[0], below, *words[1:], "--json"])
+    assert json.loads(capsys.readouterr().out)
 
 
 def test_names_do_not_command_the_terminal(here, capsys):

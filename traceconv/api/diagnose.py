@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
-import orjson
-
 from traceconv.alignment import plan as clocks
 from traceconv.analysis.critical_path.walk import NOT_FOLLOWED, of_job
 from traceconv.analysis.rank_summary import RankSummary
@@ -19,6 +17,7 @@ from traceconv.analysis.stragglers import verdict as stragglers
 from traceconv.api.open import Captures
 from traceconv.api.reading import read
 from traceconv.core.errors import Issues, OptionError
+from traceconv.core.json_text import encoded
 from traceconv.core.model import Capture
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.merging.run_report import Report
@@ -68,7 +67,7 @@ class Diagnosis:
 
     def json_text(self) -> str:
         """:meth:`as_dict` as text."""
-        return orjson.dumps(self.as_dict(), option=orjson.OPT_INDENT_2).decode() + "\n"
+        return encoded(self.as_dict(), indented=True).decode() + "\n"
 
     def html_text(self) -> str:
         """The page, with charts of the evidence (``analyse=True``)."""

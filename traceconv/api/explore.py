@@ -16,6 +16,7 @@ from traceconv.api.diagnose import Diagnosis, diagnose, diagnosed
 from traceconv.api.merge import merged
 from traceconv.api.open import Captures, found_below
 from traceconv.core.errors import EmptyResultError
+from traceconv.core.json_text import encoded
 from traceconv.core.version import __version__
 from traceconv.merging.run_report import Report
 from traceconv.options import values
@@ -58,7 +59,7 @@ class Exploration:
             keywords = {**self.given, "analyse": True, "progress": progress}
             options = DiagnoseOptions.of(keywords)
             self.__dict__["diagnosis"] = diagnosed([self.path], options, self.captures)
-            self._answers.keep({0: orjson.dumps(self._document)})
+            self._answers.keep({0: encoded(self._document)})
 
     @cached_property
     def diagnosis(self) -> Diagnosis:

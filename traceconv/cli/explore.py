@@ -241,9 +241,9 @@ class _Answer(loopback.Request):
 
 
 def _json(document: Mapping[str, Any]) -> bytes:
-    import orjson
+    from traceconv.core.json_text import encoded
 
-    return orjson.dumps(say.flagged(document))
+    return encoded(say.flagged(document))
 
 
 _AT_ONCE = ("about", "run", "window")

@@ -139,10 +139,12 @@ def json_text(content: Mapping[str, Any]) -> str:
     """A document as JSON text. Its advice names flags, and its long columns take one line each."""
     import orjson
 
+    from traceconv.core.json_text import encoded
+
     plain = flagged(content)
     for key in _LONG & plain.keys():
-        plain[key] = orjson.Fragment(orjson.dumps(plain[key]))
-    return orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode()
+        plain[key] = orjson.Fragment(encoded(plain[key]))
+    return encoded(plain, indented=True).decode()
 
 
 def message(text: str, **style: Any) -> None:

@@ -53,9 +53,8 @@ def watch(
     traceconv watch ./prof --openmetrics 9464 --json
     traceconv watch ./prof --once
     """
-    import orjson
-
     from traceconv import watch
+    from traceconv.core.json_text import encoded
 
     count = 0
     with _served(openmetrics, quiet) as show:
@@ -64,7 +63,7 @@ def watch(
                 count += 1
                 show(window)
                 if as_json:
-                    say.raw(orjson.dumps(say.flagged(window.as_dict())).decode())
+                    say.raw(encoded(say.flagged(window.as_dict())).decode())
                 else:
                     say.data(say.with_flags(window.line()))
                 sys.stdout.flush()

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import orjson
-
+from traceconv.core import json_text
 from traceconv.core.markup import one_line
 from traceconv.core.patterns import lazy_regex
 
@@ -44,7 +43,7 @@ def tokens(text: str) -> int:
 
 def encoded(answer: Document) -> str:
     """The text of an answer: one line of JSON."""
-    return orjson.dumps(answer).decode()
+    return json_text.encoded(answer).decode()
 
 
 def plain(value: Any, text: Callable[[str], str], most: int = LONGEST) -> Any:

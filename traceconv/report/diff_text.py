@@ -11,6 +11,7 @@ import orjson
 
 from traceconv.analysis.diff.significance import DifferenceVerdict
 from traceconv.core.clock import us_text
+from traceconv.core.json_text import encoded
 from traceconv.core.markup import aligned
 from traceconv.report.diff_document import CLASS_WORDS, gate_line, signed, signed_percent
 from traceconv.report.figures import UNKNOWN, ranks, time
@@ -225,8 +226,8 @@ def json_text(document: Document) -> str:
     """The document, with one line per item."""
     plain = dict(document)
     for key in _ONE_LINE:
-        plain[key] = [orjson.Fragment(orjson.dumps(row)) for row in document[key]]
-    return orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode() + "\n"
+        plain[key] = [orjson.Fragment(encoded(row)) for row in document[key]]
+    return encoded(plain, indented=True).decode() + "\n"
 
 
 _FIGURES = ("before_ns", "after_ns", "change_ns", "low_ns", "high_ns")

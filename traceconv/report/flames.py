@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import orjson
-
+from traceconv.core.json_text import encoded
 from traceconv.core.side_tables import ABSENT, DataTable
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -33,7 +32,7 @@ def speedscope(paths: DataTable) -> str:
         "$schema": _SCHEMA, "exporter": "traceconv", "name": "traceconv", "activeProfileIndex": 0,
         "shared": {"frames": [{"name": name} for name in frames]}, "profiles": profiles,
     }  # fmt: skip
-    return orjson.dumps(document).decode()
+    return encoded(document).decode()
 
 
 def collapsed(paths: DataTable) -> str:

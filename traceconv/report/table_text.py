@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import RANK, Column, Result
 from traceconv.core.clock import is_unix_ns, us_text, utc_text
+from traceconv.core.json_text import encoded
 from traceconv.core.side_tables import ABSENT
 from traceconv.report import fitting
 from traceconv.report.figures import UNKNOWN
@@ -193,7 +193,7 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 
 def json_text(results: Sequence[Result]) -> str:
     """:func:`document` as text."""
-    return orjson.dumps(document(results), option=orjson.OPT_INDENT_2).decode() + "\n"
+    return encoded(document(results), indented=True).decode() + "\n"
 
 
 def markdown(results: Sequence[Result], explain: bool = False) -> str:

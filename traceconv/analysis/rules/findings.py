@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import orjson
 
 from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.losses import of_all
@@ -32,6 +31,7 @@ from traceconv.core.clock import digits, stamp_text, time_text
 from traceconv.core.columns import F64
 from traceconv.core.errors import TraceconvError
 from traceconv.core.job_shape import called
+from traceconv.core.json_text import encoded
 from traceconv.core.model import Trace
 from traceconv.core.rank_ranges import format_ranges
 
@@ -320,7 +320,7 @@ class Findings(msgspec.Struct, frozen=True):
 
     def json_text(self) -> str:
         """:meth:`as_dict` as text."""
-        return orjson.dumps(self.as_dict(), option=orjson.OPT_INDENT_2).decode() + "\n"
+        return encoded(self.as_dict(), indented=True).decode() + "\n"
 
     def lines(self, every: bool = False) -> list[str]:
         """The findings as text: of each rule the most severe place in full, the others in a line.
