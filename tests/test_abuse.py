@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
 from pathlib import Path
 
@@ -138,6 +139,37 @@ def test_pipe_in_a_folder_is_not_waited_for(here):
     written("run/trace.json", [EVENT])
     os.mkfifo("run/trace_rank1.json")
     assert converted("run")["rank-assumed"] == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["trace.json", "trace.json.gz", "a.zip", "a.tar", "a.sqlite", "a.tcz"]
+)
+def test_pipe_in_place_of_a_file_is_not_waited_for(here, name):
+    """A pipe that took the place of a file since it was found is an error with its name."""
+    data = json.dumps([EVENT]).encode()
+    if name == "a.sqlite":
+        sqlite3.connect(name).execute("create table slice (name)").connection.close()
+    elif name == "a.tcz":
+        traceconv.pack(written("trace.json", data), out=name)
+    elif name in ("a.zip", "a.tar"):
+        archive(name[2:], "trace.json", data)
+    else:
+        written(name, gzip.compress(data) if name.endswith(".gz") else data)
+    (source,) = sources([name])
+    Path(name).unlink()
+    os.mkfifo(name)
+    with pytest.raises(SourceError, match=name):
+        sources([name], pipes=False)
+    if name[-4:] not in (".zip", ".tar"):  # which are open
+        with pytest.raises(SourceError, match=f"{name}: cannot open: not a regular file"):
+            source.open(name)
+
+
+def test_pipe_that_was_named_is_read(here):
+    """To its end, from whatever writes to it."""
+    os.mkfifo("trace.json")
+    threading.Thread(target=written, args=("trace.json", [EVENT])).start()
+    assert "rank-assumed" in converted("trace.json")
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, b"\n\n", b"[", b"{}"])

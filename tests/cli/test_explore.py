@@ -3,8 +3,10 @@
 import gzip
 import http.client
 import json
+import os
 import queue
 import re
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -19,7 +21,7 @@ from traceconv.api.explore import Exploration, found_run
 from traceconv.cli import explore as exploring
 from traceconv.cli import open as viewer
 from traceconv.cli import run, say
-from traceconv.core.errors import OutputError
+from traceconv.core.errors import OutputError, SourceError
 
 JOB = str(ROOT / "examples" / "job")
 VIEWER = "https://ui.perfetto.dev"
@@ -218,6 +220,42 @@ def test_a_window_is_made_for_the_viewer_alone(asked, server):
     names = set(decode(file).rows.name)
     assert {f"ProfilerStep#{n}" for n in range(10, 18)} & names == {"ProfilerStep#12"}
     assert [one.rank for one in traceconv.open(file)] == [4, 5]
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Answers for a window of rank 0 after its file was changed: (status, document)."""
+
+    def ask(change):
+        shutil.copytree(JOB, tmp_path / "job")
+        capture = next((tmp_path / "job").glob("*.0.pt.trace.json.gz"))
+        with exploring.Explorer(
+            [found_run(tmp_path / "job", {})], lambda: None, VIEWER, 0
+        ) as server:
+            change(capture)
+            try:
+                return server.window(server.runs[0], "0", "all")
+            except SourceError as e:
+                return str(e)
+
+    return ask
+
+
+def test_a_window_says_what_is_missing_in_it(changed, asked):
+    """A file that was cut since the run was found; of whole files nothing is said."""
+    line, *_ = changed(lambda path: path.write_bytes(path.read_bytes()[:2000]))["lost"]
+    assert line.startswith("loss: truncated x1 in node0_4000.0.pt.trace.json.gz")
+    assert json.loads(asked("window/0?ranks=0&steps=12")[2])["lost"] == []
+
+
+def test_a_pipe_in_place_of_a_file_does_not_stop_the_server(changed):
+    """The window is refused; nothing waits for the pipe."""
+
+    def replace(path):
+        path.unlink()
+        os.mkfifo(path)
+
+    assert "cannot open: not a regular file" in changed(replace)
 
 
 def test_reports_of_a_part_have_their_own_policy(asked):

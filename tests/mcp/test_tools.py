@@ -1,6 +1,7 @@
 """The tools of ``traceconv mcp``: figures with evidence, in few tokens, and names as data."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -105,10 +106,21 @@ def test_an_answer_of_any_content_fits(content):
 
 @pytest.mark.parametrize(
     "name",
-    ["../secret", "/etc", "job/../../secret", "http://a/b", "link", "job/inner", "a\0b", "~"],
+    [
+        "../secret",
+        "/etc",
+        "job/../../secret",
+        "http://a/b",
+        "link",
+        "job/inner",
+        "a\0b",
+        "~",
+        "pipe",
+    ],
 )
 def test_inputs_outside_the_root_are_refused(root, name):
-    """By name, by link, and by a link in a folder; nothing of them is in the answer."""
+    """By name, by link, and by a link in a folder; nothing of them is in the answer. Pipes, too."""
+    os.mkfifo(root / "pipe")
     (root / "link").symlink_to(root.parent / "secret")
     (root / "job/inner").symlink_to(root.parent / "secret")
     for call in ("inspect", "findings", "stragglers", "files"):

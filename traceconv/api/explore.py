@@ -12,7 +12,7 @@ import orjson
 
 from traceconv.analysis.replay import what_if as replayed
 from traceconv.analysis.replay.job import Replay
-from traceconv.api.diagnose import Diagnosis, diagnose, diagnosed
+from traceconv.api.diagnose import Diagnosis, diagnosed
 from traceconv.api.merge import merged
 from traceconv.api.open import Captures, found_below
 from traceconv.core.errors import EmptyResultError
@@ -141,7 +141,7 @@ class Exploration:
         if ranks == steps == "all":
             return self.diagnosis.html_text()
         keywords = {**self.given, "ranks": ranks, "steps": steps, "jobs": 1, "analyse": True}
-        return diagnose(self.path, **keywords).html_text()
+        return diagnosed([self.path], DiagnoseOptions.of(keywords), self.captures).html_text()
 
     def window(self, ranks: str, steps: str, out: str) -> Report:
         """Write the trace of some steps of some ranks, in the detail mode.

@@ -246,9 +246,13 @@ def open(*paths: values.Paths, **keywords: Unpack[InputArguments]) -> Captures:
     return found_below(paths, Input.of(keywords))
 
 
-def found_below(paths: Iterable[values.Paths], source: Input) -> Captures:
-    """As :func:`open`, of options that have been checked."""
-    return found_in(sources(values.paths(paths)), source)
+def found_below(paths: Iterable[values.Paths], source: Input, pipes: bool = True) -> Captures:
+    """As :func:`open`, of options that have been checked.
+
+    Args:
+        pipes: as of :func:`traceconv.io.sources.sources`.
+    """
+    return found_in(sources(values.paths(paths), pipes), source)
 
 
 def found_in(below: Sequence[Source], source: Input) -> Captures:

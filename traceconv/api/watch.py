@@ -12,8 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from traceconv.api.diagnose import Diagnosis, diagnose
-from traceconv.api.merge import merge
+from traceconv.api.diagnose import Diagnosis, diagnosed
+from traceconv.api.merge import merged
+from traceconv.api.open import found_below
 from traceconv.core.errors import SourceError, TraceconvError, UnknownFormatError
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
@@ -21,11 +22,12 @@ from traceconv.core.rank_ranges import format_ranges
 from traceconv.find import discovery
 from traceconv.find.capture_ranks import with_ranks
 from traceconv.find.capture_windows import JoinedSource
+from traceconv.io.run_files import one_run
 from traceconv.io.sources import FolderSource
 from traceconv.io.storage import is_url
 from traceconv.options import values
 from traceconv.options.declaration import takes
-from traceconv.options.verbs import WatchOptions
+from traceconv.options.verbs import DiagnoseOptions, MergeRequest, WatchOptions
 from traceconv.readers.shared.rank_names import time_in
 
 if TYPE_CHECKING:
@@ -378,6 +380,7 @@ class _Watching:
         size = self.asked.world_size or max(piece.capture.world_size for piece in window)
         return self.expected or set(range(size))
 
+    @one_run()
     def _judge(self, window: Sequence[_Piece], now: float) -> WatchedWindow | None:
         """The verdict on a window; None to wait for files that were cut off."""
         files = [path for piece in window for path in piece.files]
@@ -388,10 +391,13 @@ class _Watching:
         diagnosis, error, trace = None, "", ""
         self.number += 1
         try:
-            diagnosis = diagnose(*paths, **{**self.given, "analyse": True})
+            found = found_below(paths, self.asked.input, pipes=False)
+            options = DiagnoseOptions.of({**self.given, "analyse": True})
+            diagnosis = diagnosed(paths, options, found)
             if self.asked.out is not None:
                 trace = str(Path(self.asked.out) / f"window-{self.number:05}.pftrace")
-                merge(*paths, **{**self.given, "out": trace, "force": True})
+                request = MergeRequest.of({**self.given, "out": trace, "force": True})
+                merged([*paths], request, found=found, or_detail=True)
         except TraceconvError as e:
             error = str(e)
         codes = {issue.code for issue in diagnosis.issues} if diagnosis else _INCOMPLETE

@@ -20,6 +20,7 @@ import click
 
 from traceconv.cli import completion, options, say
 from traceconv.cli import open as opening
+from traceconv.core.codes import Severity
 from traceconv.core.errors import OptionError, OutputError, TraceconvError
 from traceconv.io import loopback
 from traceconv.scratch.temporary import TemporaryFolder
@@ -124,7 +125,8 @@ class Explorer(loopback.Server):
         }
 
     def window(self, run: Exploration, ranks: str, steps: str) -> dict[str, Any]:
-        """Make the trace of some steps of some ranks; where the viewer shows it.
+        """Make the trace of some steps of some ranks; where the viewer shows it, and what is
+        missing in it or in doubt.
 
         Raises:
             TraceconvError: see :func:`traceconv.merge`; the viewer cannot fetch it.
@@ -142,7 +144,9 @@ class Explorer(loopback.Server):
                 self.traces.pop(old).unlink()
         view = opening.view_of(report, by_rank=True)
         link = opening.link(self.viewer, f"{self.origin}{address}", view)
-        return {"link": link, "bytes": path.stat().st_size}
+        found = say.issue_lines(report.issues, say.ISSUE_LINES)
+        lost = [line for line, severity in found if severity is not Severity.INFO]
+        return {"link": link, "bytes": path.stat().st_size, "lost": lost}
 
     @contextmanager
     def serving(self) -> Iterator[Thread]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from traceconv.core.model import Capture
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
+from traceconv.io.streams import open_regular
 
 HEAD_BYTES = 4096
 """Bytes at the start of a file that say who wrote it."""
@@ -74,7 +75,7 @@ def written_by_us(source: Source, name: str) -> bool:
 
 def _is_our_parquet(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, file.seek(0, 2) - FOOTER_BYTES))
             return _PARQUET_SIGN.search(file.read()) is not None
     except OSError:

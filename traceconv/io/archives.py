@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import weakref
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,6 +20,7 @@ from traceconv.io.streams import (
     ZSTD,
     Bounded,
     gunzip,
+    open_regular,
     unzstd,
 )
 from traceconv.scratch.memory import ReadMapping
@@ -38,12 +40,17 @@ class ZipSource(StoredSource):
     def __init__(self, path: Path, label: str) -> None:
         super().__init__(label)
         self._path = path.absolute()
-        self._index(path)
+        try:
+            file = open_regular(path)
+        except OSError as e:
+            raise SourceError(f"{label}: cannot open: {e.strerror or e}") from e
+        weakref.finalize(self, file.close)
+        self._index(file)
 
     def origin(self, name: str) -> Path | None:
         return self._path
 
-    def _index(self, file: Path | IO[bytes]) -> None:
+    def _index(self, file: IO[bytes]) -> None:
         import zipfile
 
         try:
@@ -111,10 +118,10 @@ class TarSource(StoredSource):
         super().__init__(label)
         self._path = path.absolute()
         try:
-            with path.open("rb") as raw:
+            with open_regular(path) as raw:
                 head = raw.read(4)
             unpack = {GZIP: gunzip, ZSTD: unzstd}.get(ZSTD if head == ZSTD else head[:2])
-            with _unpacked(path, label, unpack) if unpack else path.open("rb") as file:
+            with _unpacked(path, label, unpack) if unpack else open_regular(path) as file:
                 self._content = ReadMapping(file.fileno())
                 with tarfile.open(fileobj=file, mode="r:") as tar:
                     self._members = self.members(tar, label)
@@ -190,7 +197,7 @@ def safe_name(name: str, label: str) -> str:
 
 def _unpacked(path: Path, label: str, unpack: Callable[[Any, int, str], IO[bytes]]) -> IO[bytes]:
     file = temporary_file()
-    with path.open("rb") as raw:
+    with open_regular(path) as raw:
         file.writelines(pieces(unpack(raw, path.stat().st_size, label)))
     file.seek(0)
     return file

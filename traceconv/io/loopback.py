@@ -19,7 +19,6 @@ import ipaddress
 import os
 import secrets
 import socket
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +30,7 @@ from typing import Any
 from urllib.parse import quote
 
 from traceconv.core.errors import OutputError, SourceError
+from traceconv.io.streams import open_regular
 
 HOST = "127.0.0.1"
 
@@ -62,10 +62,15 @@ def offered(path: Path, origin: str, port: int, report: bytes = b"") -> Iterator
         SourceError: ``path`` is not a readable file.
         OutputError: the port is taken.
     """
-    file = _open_regular(path)
     try:
+        file = open_regular(path)
+    except OSError as e:
+        raise SourceError(f"{path}: {e.strerror}") from e
+    with file:
+        if not os.fstat(file.fileno()).st_size:
+            raise SourceError(f"{path}: empty")
         try:
-            server = Offer(file, path.name, origin, port, report)
+            server = Offer(file.fileno(), path.name, origin, port, report)
         except OSError as e:
             raise OutputError(
                 f"port {port} of this machine cannot be used ({e.strerror}), and the viewer "
@@ -73,8 +78,6 @@ def offered(path: Path, origin: str, port: int, report: bytes = b"") -> Iterator
             ) from e
         with server:
             yield server
-    finally:
-        os.close(file)
 
 
 def secret() -> str:
@@ -414,20 +417,3 @@ def _read_at(file: int, size: int, offset: int) -> bytes:
         return os.pread(file, size, offset)
     os.lseek(file, offset, os.SEEK_SET)  # Windows
     return os.read(file, size)
-
-
-def _open_regular(path: Path) -> int:
-    try:
-        flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        file = os.open(path, os.O_RDONLY | flags)
-    except OSError as e:
-        raise SourceError(f"{path}: {e.strerror}") from e
-    kind = os.fstat(file)
-    if stat.S_ISREG(kind.st_mode) and kind.st_size:
-        return file
-    os.close(file)
-    if stat.S_ISDIR(kind.st_mode):
-        raise SourceError(f"{path} is a folder, not a trace")
-    if stat.S_ISREG(kind.st_mode):
-        raise SourceError(f"{path}: empty")
-    raise SourceError(f"{path} is not a regular file")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import glob
 import os
-import stat
 import sys
 import weakref
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from traceconv.io.atomic import is_incomplete
 from traceconv.io.run_files import read_from
 from traceconv.io.storage import is_url
 from traceconv.io.stored import MAX_FILES, StoredSource
+from traceconv.io.streams import open_regular
 from traceconv.scratch.temporary import ADVICE, named_temporary_file
 
 _NAMES_NEARBY = 1000
@@ -50,7 +50,7 @@ class FileSource(StoredSource):
         return _size(self._path, self.label)
 
     def _open(self, name: str) -> IO[bytes]:
-        return self._path.open("rb")
+        return open_regular(self._path)
 
     def path(self, name: str) -> Path | None:
         return self._path
@@ -95,7 +95,7 @@ class FolderSource(StoredSource):
         return _size(self.path(name), self.title(name))
 
     def _open(self, name: str) -> IO[bytes]:
-        return self.path(name).open("rb")
+        return open_regular(self.path(name))
 
     def origin(self, name: str) -> Path | None:
         return self.path(name) if name else None
@@ -106,19 +106,22 @@ class FolderSource(StoredSource):
         return self._path / self._real.get(name, name)
 
 
-def sources(paths: list[str]) -> list[Source]:
+def sources(paths: list[str], pipes: bool = True) -> list[Source]:
     """The sources of paths, URLs, glob patterns, archives, ``-`` for standard input.
+
+    Args:
+        pipes: whether the paths may be named pipes, which are read to their end.
 
     Raises:
         SourceError: a path is not there, or a pattern matches nothing.
     """
-    expanded = [source for path in paths for source in _expand(path)]
+    expanded = [source for path in paths for source in _expand(path, pipes)]
     if not expanded:
         raise SourceError("no input given; name a file, a folder, an archive or - (standard input)")
     return expanded
 
 
-def _expand(path: str) -> Iterator[Source]:
+def _expand(path: str, pipes: bool) -> Iterator[Source]:
     if path == "-":
         if sys.stdin is None:
             raise SourceError("-: standard input is closed")
@@ -130,6 +133,10 @@ def _expand(path: str) -> Iterator[Source]:
         yield from remote_sources(path)
         return
     if path and Path(path).exists():
+        if pipes and Path(path).is_fifo():
+            with Path(path).open("rb") as pipe:
+                yield _spooled_file(pipe, path)
+            return
         yield from _with_archives(_source(Path(path), path))
         return
     matches: list[str] = []
@@ -166,14 +173,11 @@ def _near(path: Path) -> str:
 def _source(path: Path, label: str) -> Source:
     if path.is_dir():
         return FolderSource(path, label)
-    if stat.S_ISFIFO(path.stat().st_mode):
-        with path.open("rb") as pipe:
-            return _spooled_file(pipe, label)
     if not path.is_file():
         raise SourceError(f"{label}: neither a file nor a folder")
     read_from([path])
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             magic = file.read(4)
     except OSError as e:
         raise SourceError(f"{label}: cannot open: {e.strerror or e}") from e

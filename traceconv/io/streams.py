@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import mmap
 import os
 import signal
+import stat
 import zlib
 from collections.abc import Generator, Iterator
 from itertools import chain
@@ -41,6 +43,23 @@ def damaged_archive(*others: type[Exception]) -> tuple[type[Exception], ...]:
     import zipfile
 
     return (*others, zipfile.BadZipFile, tarfile.TarError)
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """A file for reading. What waits instead, as a pipe does that took the place of the file, is
+    refused.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file.
+    """
+    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = os.open(path, os.O_RDONLY | flags)
+    if stat.S_ISREG(kind := os.fstat(file).st_mode):
+        return os.fdopen(file, "rb")
+    os.close(file)
+    raise OSError(
+        errno.EINVAL, "it is a folder" if stat.S_ISDIR(kind) else "not a regular file", path
+    )
 
 
 class FileStream:
@@ -384,7 +403,7 @@ def mapped_again(path: str, size: int, mtime_ns: int) -> MappedFile:
         SourceError: it cannot be read any more, or is not what it was.
     """
     try:
-        with Path(path).open("rb") as raw:
+        with open_regular(Path(path)) as raw:
             mapped_file = mapped(raw, Path(path))
     except OSError as e:
         raise SourceError(f"{path}: cannot be read again: {e.strerror or e}") from e

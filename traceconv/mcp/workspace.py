@@ -96,6 +96,8 @@ class Workspace:
             raise SourceError(f"{name!r}: only files below the root can be read; name them from it")
         if not path.exists():
             raise SourceError(f"{name!r}: no such file or folder below the root")
+        if not (path.is_file() or path.is_dir()):  # a pipe would be waited for
+            raise SourceError(f"{name!r}: neither a file nor a folder")
         for link in _links(path):
             if not self._inside(link):
                 raise SourceError(f"{name!r}: holds a link that leaves the root; name other files")

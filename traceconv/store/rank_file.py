@@ -67,7 +67,7 @@ from traceconv.core.side_tables import Columns, SideTable
 from traceconv.core.source import RecordedSource, Source
 from traceconv.core.version import RANK_FILE as VERSION
 from traceconv.io.atomic import replacing
-from traceconv.io.streams import MappedFile, mapped_again
+from traceconv.io.streams import MappedFile, mapped_again, open_regular
 from traceconv.scratch.memory import ReadMapping
 from traceconv.scratch.temporary import ADVICE
 from traceconv.store import blocks
@@ -428,7 +428,7 @@ class _Opened:
     def __init__(self, path: Path, offset: int = 0, size: int | None = None) -> None:
         self.path, self.start = path, offset
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 self.mapped = ReadMapping(file.fileno())
         except (OSError, ValueError) as e:
             raise SourceError(f"{path}: cannot be read: {e}") from e

@@ -23,6 +23,7 @@ from traceconv.core.source import RecordedSource, Source
 from traceconv.core.version import STORE as VERSION
 from traceconv.core.version import __version__
 from traceconv.io.atomic import Destination
+from traceconv.io.streams import open_regular
 from traceconv.store import SIGN, blocks, container, rank_file
 
 
@@ -117,7 +118,7 @@ class StoredSource(RecordedSource):
         """
         offset, size, content = self.summary or (0, 0, 0)
         try:
-            with self.store.open("rb") as file:
+            with open_regular(self.store) as file:
                 file.seek(offset)
                 return blocks.unpack(file.read(size), content)
         except OSError as e:
@@ -192,7 +193,7 @@ def load(source: Source) -> Store:
     if path is None:
         raise SourceError(f"{label}: a store is read where it is; copy it to a folder")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             directory = container.directory(file, SIGN, VERSION)
         issues = Issues()
         issues.extend(rank_file.issues_of(directory["issues"]))

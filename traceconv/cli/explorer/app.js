@@ -1,8 +1,8 @@
 // The page of `traceconv explore`. Everything it shows comes from the JSON documents of the command
 // line; texts are set as text, never as markup.
 
-import { html, render, useEffect, useMemo, useRef, useState } from "./htm-preact.mjs";
-import { MEASURES, RankMap, named, ranges, scale, time } from "./map.js";
+import { render, useEffect, useMemo, useRef, useState } from "./htm-preact.mjs";
+import { MEASURES, RankMap, html, named, ranges, scale, time } from "./map.js";
 
 async function fetched(address) {
   const answer = await fetch(address);
@@ -138,6 +138,7 @@ function Run({ run, number, measure, by, limit, progress, show }) {
       setOpened({
         text: `${Math.ceil(found.bytes / 1024)} KiB in ${((performance.now() - began) / 1000).toFixed(1)} s`,
         link: found.link,
+        lost: found.lost,
       });
     } catch (error) {
       if (tab) tab.close();
@@ -172,7 +173,8 @@ function Chosen({ part, title, opened, open, report, chosen }) {
       <button type="button" onClick=${report}>Report of these</button></p>
     ${many && html`<p class="note">A window of ${chosen.ranks.length} ranks takes longer to make and to load.</p>`}
     ${opened && html`<p class=${opened.bad ? "problem" : "note"} role="status">${opened.text}
-      ${opened.link && html` · <a href=${opened.link} target="_blank" rel="noopener">open it again</a>`}</p>`}
+      ${opened.link && html` · <a href=${opened.link} target="_blank" rel="noopener">open it again</a>`}</p>
+      ${(opened.lost || []).map((line) => html`<p class="problem">${line}</p>`)}`}
   </div>`;
 }
 

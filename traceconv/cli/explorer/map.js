@@ -3,7 +3,15 @@
 // Cells are drawn as pixels of a small picture that the browser enlarges. Where there are more ranks
 // than rows of pixels, a row shows the worst of its ranks, so that a single slow rank stays visible.
 
-import { html, useEffect, useMemo, useRef, useState } from "./htm-preact.mjs";
+import { html as markup, useEffect, useMemo, useRef, useState } from "./htm-preact.mjs";
+
+/** Markup whose texts all show: characters that act or vanish become their number. */
+export const html = (parts, ...values) =>
+  markup(parts, ...values.map((one) => (typeof one === "string" ? one.replace(UNSEEN, numbered) : one)));
+
+const UNSEEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu;
+
+const numbered = (one) => `\\u${one.codePointAt(0).toString(16).padStart(4, "0")}`;
 
 export const MEASURES = {
   excess_ns: "Longer than peers",

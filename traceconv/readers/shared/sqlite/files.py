@@ -28,6 +28,7 @@ import numpy as np
 from traceconv.core.errors import SourceError
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
+from traceconv.io.streams import open_regular
 from traceconv.scratch.memory import ReadMapping
 from traceconv.scratch.temporary import TemporaryFolder
 
@@ -217,7 +218,7 @@ class DatabaseFile:
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(100)
 
 
@@ -258,7 +259,7 @@ def _is_torn(journal: Path) -> bool:
     Pages of an earlier log, with another salt, do not count.
     """
     size, torn = journal.stat().st_size, False
-    with journal.open("rb") as file:
+    with open_regular(journal) as file:
         head = file.read(_JOURNAL_HEADER)
         page, mark = int.from_bytes(head[8:12], "big"), head[16:24]
         if page < 512:
@@ -472,7 +473,7 @@ class Pages:
     """The pages of a database file."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data: Any = ReadMapping(file.fileno()) if path.stat().st_size else b""
         self._data: Bytes = np.frombuffer(data, np.uint8)
         head = self._data[:100].tobytes()
