@@ -108,6 +108,27 @@ def test_messages_without_a_recorded_peer_are_paired_by_time(job: str, tmp_path:
     assert without.lines()[0] == with_peers.lines()[0]
 
 
+def test_messages_tell_the_stages(tmp_path: Path) -> None:
+    """As in Nsight reports: communicators, sends and receives, and no coordinate of any rank."""
+    for path in (JOBS / "stage_imbalance").glob("*.gz"):
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        del document["distributedInfo"]["pg_config"]
+        for event in document["traceEvents"]:
+            arguments = event.get("args", {})
+            members = arguments.pop("Process Group Ranks", None)
+            arguments.pop("Process Group Description", None)
+            if members:
+                arguments["Process Group Name"] = f"communicator {hash(members)}"
+            for side in ("Src Rank", "Dst Rank"):
+                arguments.pop(side, None)
+        (tmp_path / path.stem).write_text(json.dumps(document))
+    with_coordinates, without = judged(JOBS / "stage_imbalance"), judged(tmp_path)
+    assert without.lines()[0] == with_coordinates.lines()[0]
+    axes = [one.as_dict()["replay"]["slowdown_if_only_these_stay_slow"]["pp"]
+            for one in (with_coordinates, without)]  # fmt: skip
+    assert axes[1] == pytest.approx(axes[0], abs=0.001)
+
+
 def test_messages_that_nothing_pairs_are_stated(tmp_path: Path) -> None:
     """Waits in them stay as recorded: what is said to be gained is a lower bound."""
     for path in (JOBS / "slow_worker").glob("*.gz"):

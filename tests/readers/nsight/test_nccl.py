@@ -87,6 +87,20 @@ def test_a_kernel_takes_size_and_lane_of_the_call_that_launched_it(tmp_path):
     assert "bytes" not in args
 
 
+def test_the_call_tells_a_send_from_a_receive(tmp_path):
+    """One kernel carries out both; the calls of an exchange, in one group, have no common name."""
+    move = payload(MESSAGE, COMM, 64, 0)
+    ranges = [range_(10, 20, "ncclSend", domain=1, blob=move),
+              range_(30, 40, "ncclRecv", domain=1, blob=move),
+              *group(range_(110, 120, "ncclSend", domain=1, blob=move),
+                     range_(130, 140, "ncclRecv", domain=1, blob=move))]  # fmt: skip
+    kernels = [kernel(500 + n, 501 + n, n, NCCL) for n in (1, 2, 3)]
+    calls = [call(12, 1), call(32, 2), call(210, 3)]
+    [trace] = traces(report(tmp_path, ranges, kernels, calls))
+    names = [args.get("Collective name") for *_, args in rows(trace, Layer.COMM)]
+    assert names == ["ncclSend", "ncclRecv", None]
+
+
 def test_a_kernel_launched_elsewhere_stays_on_its_stream(tmp_path):
     """Between the calls, on another thread, or by a call nobody recorded."""
     kernels = [kernel(500, 600, n, NCCL) for n in (1, 2, 3)]

@@ -56,6 +56,51 @@ def even_stages(graph: Graph, stage_of: I64, work: F64) -> F64 | None:
     return np.where(graph.kind < 0, factor[graph.step, column], 1.0)
 
 
+def stages_by_messages(graph: Graph, sends: Mask) -> I64:
+    """(ranks,) the pipeline stage of each, as messages tell it; -1 of all where they do not.
+
+    The first stage of a pipeline begins each step with a send. Each stage but the last sends first
+    to the next one: it has no gradient yet that it could send back.
+
+    Args:
+        sends: (operations,) which are sends.
+    """
+    stages = np.full(len(graph.ranks), -1)
+    pairs = graph.meets[graph.sizes == 2]
+    pairs = np.stack((pairs, pairs + 1), axis=1)
+    pairs = pairs[sends[pairs].sum(axis=1) == 1]
+    received = np.flatnonzero(graph.source < len(graph))
+    sent = np.concatenate((pairs[sends[pairs]], graph.source[received]))
+    received = np.concatenate((pairs[~sends[pairs]], received))
+    following: dict[int, int] = {}
+    opens = dict.fromkeys(np.unique(graph.rank[sent]).tolist(), True)
+    first_send = _first_in_step(graph, sent)
+    for sender, receiver in graph.rank[np.stack((sent, received), axis=1)[first_send]].tolist():
+        if following.setdefault(sender, receiver) != receiver:
+            return stages
+    every = np.concatenate((sent, received))
+    for row in every[_first_in_step(graph, every)].tolist():
+        opens[graph.rank[row]] = opens.get(graph.rank[row], True) and sends[row]
+    chains = []
+    for rank in [rank for rank, begins in opens.items() if begins]:
+        chain = [rank]
+        while (rank := following.get(rank, chain[0])) not in chain:
+            chain.append(rank)
+        chains.append(chain)
+    members = [rank for chain in chains for rank in chain]
+    if sorted(members) == list(range(len(stages))) and len({len(chain) for chain in chains}) == 1:
+        for chain in chains:
+            stages[chain] = np.arange(len(chain))
+    return stages
+
+
+def _first_in_step(graph: Graph, rows: I64) -> I64:
+    """Indexes of the rows that end first of those of their rank and step."""
+    order = np.lexsort((graph.end_ns[rows], graph.step[rows], graph.rank[rows]))
+    cell = graph.rank[rows].astype(np.int64) * len(graph.steps) + graph.step[rows]
+    return np.asarray(order[np.diff(cell[order], prepend=-1) != 0])
+
+
 def even_work(graph: Graph, roles: I64) -> EvenWork:
     """The factors with which ranks with the same role have the same work in a step, and so have the
     micro-batches of a step. The total of a step stays the same.

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched
-from traceconv.alignment.collective_records import P2P
+from traceconv.alignment.collective_records import P2P, SEND
 from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.rank_facts import (
     COMPUTING,
@@ -36,14 +36,19 @@ from traceconv.analysis.rank_facts import (
 )
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay import operations
-from traceconv.analysis.replay.balance import EvenWork, even_stages, even_work
+from traceconv.analysis.replay.balance import (
+    EvenWork,
+    even_stages,
+    even_work,
+    stages_by_messages,
+)
 from traceconv.analysis.replay.engine import step_times
 from traceconv.analysis.replay.graph import MOST_ERROR, Clocks, Graph, graph_of
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST
 from traceconv.analysis.replay.own import OwnTime, own_time, work_parts
 from traceconv.analysis.statistics import interval
-from traceconv.core.columns import F64
-from traceconv.core.job_shape import JobShape
+from traceconv.core.columns import F64, I64
+from traceconv.core.job_shape import STAGE, JobShape
 from traceconv.scratch.memory import give_back, large_apart
 
 _LONG_DELAY = 0.05  # of a step
@@ -271,6 +276,8 @@ class Replay:
             column = [coordinate_of.get(rank, -1) for rank in self.graph.ranks]
             if len(set(column)) > 1 and min(column) >= 0:
                 by_axis[axis.name] = self._by(column)
+        if STAGE not in by_axis and self.stages.max(initial=-1) > 0:
+            by_axis[STAGE] = self._by(self.stages.tolist())
         return {**by_axis, "operation": self.by_kind()}
 
     def _by(self, place_of: Sequence[int]) -> dict[str, float]:
@@ -345,8 +352,24 @@ class Replay:
     @cached_property
     def balanced(self) -> F64 | None:
         """See :func:`traceconv.analysis.replay.balance.even_stages`."""
-        stages = np.array([self.shape.stage(rank) for rank in self.graph.ranks])
-        return even_stages(self.graph, stages, self.own.parts[:, :, [COMPUTE, COPY]].sum(axis=2))
+        work = self.own.parts[:, :, [COMPUTE, COPY]].sum(axis=2)
+        return even_stages(self.graph, self.stages, work)
+
+    @cached_property
+    def stages(self) -> I64:
+        """(ranks,): the pipeline stage of each as its coordinates or, without these, messages tell
+        it; -1 where neither does."""
+        graph = self.graph
+        stages = np.array([self.shape.stage(rank) for rank in graph.ranks])
+        if stages.max() >= 0:
+            return stages
+        sends = np.zeros(len(graph), bool)
+        for column, summary in enumerate(sorted(self.every, key=lambda one: one.rank)):
+            records = summary.collectives
+            if len(records.direction):
+                rows = np.flatnonzero((graph.rank == column) & (graph.call >= 0))
+                sends[rows] = records.direction[graph.call[rows]] == SEND
+        return stages_by_messages(graph, sends)
 
     @cached_property
     def even(self) -> EvenWork:

@@ -406,7 +406,7 @@ class _Judging:
             uneven: whether ranks wait for uneven work first.
         """
         replay, graph, own = self.replay, self.graph, self.own
-        stage_of = np.array([replay.shape.stage(rank) for rank in graph.ranks])
+        stage_of = replay.stages
         stages = np.unique(stage_of)
         if len(stages) < 2 or stages[0] < 0:
             return None

@@ -4,7 +4,8 @@ Kernels that communicate get communicator and size from the call of NCCL that la
 call is a range on the host of a few hundred ns; the kernel is launched within it, or, if calls are
 grouped, somewhere between the outermost ``ncclGroupStart`` and its ``ncclGroupEnd``. The bytes of
 all calls of a group are the size of its kernel if it launched one; of several kernels the sizes are
-unknown.
+unknown. The name of the call tells a send from a receive, which one kernel carries out; calls of
+both in one group are an exchange.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import I64, OpClass, Strings
 from traceconv.core.ordering import mapped
 from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS, Ranges
@@ -25,6 +27,12 @@ from traceconv.readers.shared.layouts import TableRows
 
 GROUP_START, GROUP_END = "ncclGroupStart", "ncclGroupEnd"
 
+GROUP_SIZE, CALL = "Group size", "Collective name"
+"""As PyTorch calls these arguments of a kernel."""
+
+MARKS = COMMUNICATOR, BYTES, GROUP_SIZE, CALL
+"""Arguments of kernels that communicate."""
+
 
 @dataclass(frozen=True)
 class Issued:
@@ -33,6 +41,7 @@ class Issued:
     Attributes:
         thread:  serialized id.
         start_ns, end_ns: as in the report.
+        name:    string id of the calls if all have one name, else -1.
         bytes:   of all messages.
         communicator: their one communicator; ``mixed`` where there are several.
         mixed:   bool.
@@ -41,21 +50,28 @@ class Issued:
     thread: I64
     start_ns: I64
     end_ns: I64
+    name: I64
     bytes: I64
     communicator: NDArray[np.uint64]
     mixed: NDArray[np.bool_]
 
     def mark(
-        self, rows: TableRows, calls: TableRows, ranks: Mapping[int, int], words: Sequence[str]
+        self,
+        rows: TableRows,
+        calls: TableRows,
+        ranks: Mapping[int, int],
+        words: Sequence[str],
+        strings: Strings,
     ) -> None:
-        """Add to kernels that communicate the columns ``communicator``, ``bytes`` and ``ranks``,
-        and ``lane``: their communicator where it is known, else the stream. A communicator is one
-        track, whatever streams it runs on.
+        """Add to kernels that communicate the columns :data:`MARKS`, and ``lane``: their
+        communicator where it is known, else the stream. A communicator is one track, whatever
+        streams it runs on.
 
         Args:
             calls: into the runtime.
             ranks: of communicators.
             words: the user's own for kernels that communicate.
+            strings: the texts of names.
         """
         texts = rows.names["name"]
         comm = mapped(
@@ -70,7 +86,9 @@ class Issued:
         sizes = np.array([ranks.get(identifier, -1) for identifier in ids.tolist()], np.int64)
         rows.columns[COMMUNICATOR] = communicator_of
         rows.columns[BYTES] = np.where((call_of >= 0) & alone[call_of], self.bytes[call_of], -1)
-        rows.columns[RANKS] = picked(sizes, communicator_of)
+        rows.columns[GROUP_SIZE] = picked(sizes, communicator_of)
+        rows.columns[CALL] = picked(self.name, call_of)
+        rows.names[CALL] = {i: strings[i] for i in np.unique(self.name).tolist() if i >= 0}
         rows.columns["lane"] = np.where(has_communicator, -2 - communicator_of, rows["stream"])
         names = {i: f"0x{identifier:x}" for i, identifier in enumerate(ids.tolist())}
         rows.names[COMMUNICATOR] = names
@@ -126,9 +144,14 @@ def issued(ranges: Ranges, strings: Strings) -> Issued | None:
     bytes_ = np.add.reduceat(np.where(call >= 0, size[call], 0), first)
     low = np.minimum.reduceat(np.where(call >= 0, communicator[call], _LAST), first)
     high = np.maximum.reduceat(np.where(call >= 0, communicator[call], np.uint64(0)), first)
-    has_calls = np.maximum.reduceat(call, first) >= 0
-    first, low, high = first[has_calls], low[has_calls], high[has_calls]
-    return Issued(thread[first], start[first], end[first], bytes_[has_calls], low, low != high)
+    names = ranges.name[np.maximum(call, 0)].astype(np.int64)
+    first_name = np.minimum.reduceat(np.where(call >= 0, names, INT64_MAX), first)
+    name = np.where(
+        first_name == np.maximum.reduceat(np.where(call >= 0, names, -1), first), first_name, -1
+    )
+    found = np.maximum.reduceat(call, first) >= 0
+    columns = (thread[first], start[first], end[first], name, bytes_, low, low != high)
+    return Issued(*(column[found] for column in columns))
 
 
 _LAST = np.uint64(2**64 - 1)

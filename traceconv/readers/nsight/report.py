@@ -26,8 +26,7 @@ from traceconv.core.model import I64
 from traceconv.core.ordering import combined_key, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight import tables
-from traceconv.readers.nsight.collectives import Issued
-from traceconv.readers.nsight.payloads import BYTES, COMMUNICATOR, RANKS
+from traceconv.readers.nsight.collectives import MARKS, Issued
 from traceconv.readers.nsight.processes import NO_PROCESS, Process, owner_of, pid_of, tid_of
 from traceconv.readers.shared.arguments import lookup, picked
 from traceconv.readers.shared.gpu_kernels import note_devices
@@ -148,10 +147,8 @@ class Report:
         rows.columns["shared memory"] = np.where(recorded, shared, -1)
         layout = tables.KERNELS
         if nccl is not None:
-            nccl.mark(rows, self.calls, ranks, self.build.comm_words)
-            layout = structs.replace(
-                layout, lane=_COMMUNICATORS, args=(*layout.args, COMMUNICATOR, BYTES, RANKS)
-            )
+            nccl.mark(rows, self.calls, ranks, self.build.comm_words, self.build.strings)
+            layout = structs.replace(layout, lane=_COMMUNICATORS, args=(*layout.args, *MARKS))
         self._work(layout, rows)
 
     def work(self) -> None:
