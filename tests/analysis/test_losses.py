@@ -291,7 +291,7 @@ def test_what_is_not_known_is_not_summed_up():
     line = headline({0: Losses(), 1: Losses()}, [Late(1, (0,), 3 * MS)], group_size=4)
     assert line == (
         "Ranks 0-1 (2 of 4 ranks of the group): rank 1 costs 3 ms per step; computing was "
-        "not recorded in any step, so losses are unknown"
+        "not fully recorded in any step, so losses are unknown"
     )
 
 
@@ -336,7 +336,7 @@ def test_a_step_that_was_not_recorded_loses_nothing_that_is_known(tmp_path):
     late = 1_000_000 + STEPS * STEP * 1000
     content["traceEvents"].append(row("user_annotation", "ProfilerStep#9", *HOST, late, 1000))
     Path(path).write_text(json.dumps(content))
-    for steps, words in (("1", "100 ms per step"), ("9", "was not recorded in any step")):
+    for steps, words in (("1", "100 ms per step"), ("9", "was not fully recorded in any step")):
         found = traceconv.diagnose(path, steps=steps)
         assert words in found.headline, found.headline
         rules = {one["rule"] for one in found.as_dict()["findings"]}

@@ -273,3 +273,12 @@ def test_a_wait_takes_no_work_from_the_next_step(build):
     waiting = build.track(Layer.DEVICE, "Stream 9")
     build.slice(waiting, 10, 180, "EVENT_WAIT", op=OpClass.WAIT)
     assert _passed(build.finish()).steps.computing_ns.tolist() == [20, 30]
+
+
+def test_a_whole_range_ends_with_its_last_wait(build):
+    """No later step can be what it waits for: its figures are those of the rank."""
+    build.hints.vendor = "ascend"
+    _kernels(build, (0, 30))
+    build.slice(build.track(Layer.DEVICE, "Stream 9"), 30, 100, "EVENT_WAIT", op=OpClass.WAIT)
+    trace = _passed(build.finish())
+    assert (trace.steps.known_ns.tolist(), trace.steps.free_ns.tolist()) == ([130], [100])

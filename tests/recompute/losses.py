@@ -148,7 +148,7 @@ def headline(every, late, size):
             for one in late
             if one.stage < 0
         ]
-        unknown = "computing was not recorded in any step, so losses are unknown"
+        unknown = "computing was not fully recorded in any step, so losses are unknown"
         return f"{who}: {''.join(waits)}{unknown}"
     step = sum(one.length / one.steps for one in known) / len(known)
     what = f"{length(step)} per step"

@@ -91,10 +91,11 @@ def stats(
 
     with say.bar(quiet=quiet) as progress:
         statistics = stats(*paths, **options.given(arguments), progress=progress)
+    also = "; rows of the device are missing, see operators-missing"
+    why_empty = also if statistics.issues.count("operators-missing") else ""
     missing = {
-        result.table.name: f"table {result.table.name} has no data: needs {result.table.needs}"
-        for result in statistics.results
-        if not result.rows
+        table.name: f"table {table.name} has no data: needs {table.needs}{why_empty}"
+        for table in (result.table for result in statistics.results if not result.rows)
     }
     for name, why in statistics.left_out if not quiet else ():
         say.message(f"table {name} is left out: {why}")

@@ -199,11 +199,11 @@ _NEVER = np.iinfo(np.int64).max
 
 def _reach(trace: Trace, steps: StepTable, step_of: I32) -> tuple[I64, I64]:
     """First start and last end of the device rows of each step; :data:`_NEVER` and its negative
-    without rows. A wait may end with work of a later step."""
+    without rows. A wait of a marked step may end with work of a later one, so it does not count."""
     rows = np.flatnonzero(step_of >= 0)
     low, high = np.full(len(steps), _NEVER), np.full(len(steps), -_NEVER)
     np.minimum.at(low, step_of[rows], trace.events.start_ns[rows])
-    rows = rows[trace.events.op[rows] != OpClass.WAIT]
+    rows = rows[(trace.events.op[rows] != OpClass.WAIT) | ~steps.marked[step_of[rows]]]
     np.maximum.at(high, step_of[rows], trace.events.ends(rows))
     return low, high
 

@@ -117,7 +117,7 @@ def headline(
             for rank in late
             if rank.rank >= 0
         ]
-        unknown = "computing was not recorded in any step, so losses are unknown"
+        unknown = "computing was not fully recorded in any step, so losses are unknown"
         return f"{subject}: {'; '.join([*waits, unknown])}"
     subject = subject if len(by_rank) == 1 else f"Mean of {subject[:1].lower()}{subject[1:]}"
     step = summary.length() + ("" if summary.gap_ns else _from(by_rank))

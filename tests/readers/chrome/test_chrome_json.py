@@ -202,3 +202,10 @@ def test_other_ranks_are_not_lost(file, ours):
 def test_reader_is_asked_last():
     """Every reader that knows more goes first."""
     assert list(registry.readers().found)[-1] == "chrome_json"
+
+
+def test_the_overflow_of_viztracer_is_told(file):
+    """Its buffer is a ring (``viztracer_metadata`` of viztracer/viztracer.py)."""
+    events = [x("f", 1, 1, 10, 5)]
+    (capture,) = find(file, {"traceEvents": events, "viztracer_metadata": {"overflow": True}})
+    assert read(capture).issues.count("source-dropped") == 1

@@ -255,3 +255,18 @@ def test_odd_values_do_not_stop_a_report(tmp_path):
     trace = next(_traces(path))
     assert (trace.issues.count("bad-time"), trace.issues.count("negative-duration")) == (2, 1)
     assert ("Stream 7", "(no name)", 9500, 100) in _rows(trace, Layer.DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("column", "number", "shown"),
+    [("uint64Value", -1, 2**64 - 1), ("int32Value", -1, -1), ("doubleValue", 1.5, 1.5)],
+)
+def test_a_range_shows_the_number_it_carries(tmp_path, column, number, shown):
+    """``nvtxEventAttributes_t`` has one of six types; SQLite holds unsigned numbers as signed."""
+    path = _make(tmp_path / "report.sqlite")
+    with sqlite3.connect(path) as db:
+        db.execute(f"ALTER TABLE NVTX_EVENTS ADD COLUMN {column}")
+        db.execute(f"UPDATE NVTX_EVENTS SET {column} = ? WHERE text = 'mark'", [number])
+    trace = next(_traces(path))
+    args = {trace.strings[n]: a for n, a in zip(trace.events.name, trace.events.args, strict=True)}
+    assert trace.args[args["mark"]] == {"payload": shown}

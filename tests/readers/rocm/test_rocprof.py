@@ -1,5 +1,6 @@
 """One run in every form in which ROCm's tools leave it."""
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -80,6 +81,17 @@ def test_samples_of_program_counters_are_counted_by_their_table(tmp_path):
     [trace] = traces(tmp_path)
     [issue] = [one for one in trace.issues if "pc_sampling" in one.file]
     assert (issue.code, issue.count) == ("kind-not-read", 2)
+
+
+def test_members_of_a_later_version_are_counted(tmp_path):
+    """Of the file, of an element, and of its records."""
+    run = json.loads(rocm_files.golden()["rocprof/tool_json/input/501_results.json"])
+    run["rocprofiler-sdk-tool"][0] |= {"later_records": [1]}
+    run["rocprofiler-sdk-tool"][0]["buffer_records"]["later_kind"] = [{}, {}]
+    (tmp_path / "501_results.json").write_text(json.dumps(run))
+    [trace] = traces(tmp_path)
+    places = {place for issue in trace.issues for place in issue.places}
+    assert places >= {"keys later_records", "later_kind"}
 
 
 @pytest.mark.parametrize("name", rocm_files.golden())

@@ -77,12 +77,14 @@ def _track(extra: Mapping[str, str | int]) -> Track | None:
         return None
 
 
-def book_samples(build: TraceBuilder, shift_ns: int, members: Mapping[str, Any]) -> int:
-    """Count the samples of profilers in browsers and phones, which are separate from the events;
-    ``shift_ns`` is added to every time."""
-    samples = members.get("samples")
+def book_members(build: TraceBuilder, shift_ns: int, members: Mapping[str, Any]) -> int:
+    """Report what the members beside the events say: samples of profilers in browsers and phones,
+    and that the ring buffer of viztracer overflowed. ``shift_ns`` is added to every time."""
+    samples, viztracer = members.get("samples"), members.get("viztracer_metadata")
     if isinstance(samples, list):
         build.skip("kind-not-read", "CPU samples", len(samples))
+    if isinstance(viztracer, dict) and viztracer.get("overflow") is True:
+        build.skip("source-dropped", "viztracer_metadata: overflow, number unknown")
     return shift_ns
 
 

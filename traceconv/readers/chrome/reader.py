@@ -71,7 +71,7 @@ class ChromeJsonReader:
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
         """Put every event into ``build``; see :class:`traceconv.readers.Reader`."""
-        from traceconv.readers.chrome.lanes import Copied, Ours, book_samples, by_title
+        from traceconv.readers.chrome.lanes import Copied, Ours, book_members, by_title
         from traceconv.readers.shared.ascend_marks import HardwareLanes
         from traceconv.readers.shared.trace_events.timeline import USED_KEYS, read_events
 
@@ -84,7 +84,7 @@ class ChromeJsonReader:
             read_events(source, name, build, placement, offset_ns=_base_ns, used_keys=used)
         else:
             lanes = HardwareLanes(build, Copied(capture.rank, build) if facts else by_title(build))
-            shift = partial(book_samples, build, capture.detail.shift_ns)
+            shift = partial(book_members, build, capture.detail.shift_ns)
             offset = _base_ns if facts else shift
             if capture.detail.section is not None:
                 source = unitrace.Section(source, *capture.detail.section)

@@ -9,6 +9,7 @@ become arguments, so that equal operators have equal names. NCCL's ranges carry 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 
 import numpy as np
 from msgspec import structs
@@ -16,7 +17,7 @@ from msgspec import structs
 from traceconv.core.model import I32, Kind, TrackKind
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.nsight import tables
-from traceconv.readers.nsight.payloads import COMMUNICATOR, Ranges, payloads
+from traceconv.readers.nsight.payloads import COMMUNICATOR, PAYLOAD, Ranges, payloads
 from traceconv.readers.nsight.processes import NVTX_THREAD_NAME
 from traceconv.readers.nsight.report import Report
 from traceconv.readers.shared.arguments import Values, quoted, register
@@ -70,6 +71,9 @@ def _added(report: Report, rows: TableRows, domains: Mapping[int, str], kind: Ki
     report.build.skip("malformed-record", f"payloads of {rows.where}", bad)
     for group in groups:
         values: dict[str, Values] = dict(group.values)
+        if PAYLOAD in values and group.values[PAYLOAD].dtype.kind == "f":
+            numbers = group.values[PAYLOAD].tolist()
+            values[PAYLOAD] = [(repr(n) if isfinite(n) else f'"{n}"').encode() for n in numbers]
         if COMMUNICATOR in values:  # most are beyond what an int64 holds
             values[COMMUNICATOR] = [b'"0x%x"' % i for i in group.values[COMMUNICATOR].tolist()]
         detail[group.at] = register(report.build, values)

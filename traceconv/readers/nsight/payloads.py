@@ -1,5 +1,6 @@
-"""What ranges of NVTX carry besides their name: the payloads of NCCL.
+"""What ranges of NVTX carry besides their name: a number, or the payload of NCCL.
 
+``nvtxEventAttributes_t`` holds one number, which the export writes to the column of its type.
 NCCL says of every call its communicator, the bytes of the message, the peer. An export holds this
 where it was made with ``--include-blobs`` (``binaryData``) or ``--include-json`` (``jsonText``).
 A blob is a head of 32 bytes - domain (u32), 4 spare, schema (u32), 4 spare, size of the payload
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from traceconv.core.model import I32, I64
+from traceconv.readers.shared.arguments import lookup
 from traceconv.readers.shared.layouts import TableRows
 from traceconv.readers.shared.sqlite.database import Database
 
@@ -36,6 +38,7 @@ _FIRST_OWN = 1 << 24
 """Types from here on are schemas and enumerations; the latter are as wide as an int of C."""
 
 COMMUNICATOR, BYTES, RANK, RANKS = "communicator", "bytes", "rank", "ranks"
+PAYLOAD = "payload"
 KEYS = {
     "NCCL communicator ID": COMMUNICATOR,
     "Message size [bytes]": BYTES,
@@ -49,13 +52,21 @@ KEYS = {
 """How entries of NCCL are called here; other entries keep their names."""
 
 
+_NO_INTEGER = int(np.iinfo(np.int64).min)
+NUMBERS = {
+    **dict.fromkeys(("uint64Value", "int64Value", "uint32Value", "int32Value"), _NO_INTEGER),
+    **dict.fromkeys(("doubleValue", "floatValue"), float("nan")),
+}
+"""Columns of NVTX_EVENTS with the number of a range, by type, and what stands for none."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Ranges whose payloads have the same fields.
 
     Attributes:
         at:     their positions among the rows that were asked for.
-        values: by key: int64 or uint64, one per position.
+        values: by key: int64, uint64 or float64, one per position.
     """
 
     at: I64
@@ -123,7 +134,24 @@ def payloads(database: Database, only: I64) -> tuple[list[Group], int]:
         return [], 0
     groups, bad = _binary(database, only)
     text_groups, worse = _spelled(database, only)
-    return [*groups, *text_groups], bad + worse
+    return [*_single_numbers(database, only), *groups, *text_groups], bad + worse
+
+
+def _single_numbers(database: Database, only: I64) -> list[Group]:
+    """The number of each range that has one, as :data:`PAYLOAD`."""
+    typed = {name: none for name, none in NUMBERS.items() if database.has("NVTX_EVENTS", name)}
+    if not typed:
+        return []
+    columns = database.columns("NVTX_EVENTS", {"rowid": -1, **typed})
+    at = lookup(columns["rowid"], only)
+    groups = []
+    for name, none in typed.items():
+        numbers = columns[name][at]
+        recorded = np.flatnonzero((at >= 0) & (numbers == numbers) & (numbers != none))
+        unsigned = name == "uint64Value"
+        values = numbers[recorded].astype(np.uint64) if unsigned else numbers[recorded]
+        groups.append(Group(recorded, {PAYLOAD: values}))
+    return groups
 
 
 def _binary(database: Database, only: I64) -> tuple[list[Group], int]:

@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import structs
 
 from traceconv.core.model import Layer, OpClass, TrackKind
+from traceconv.readers.nsight.payloads import NUMBERS
 from traceconv.readers.shared.layouts import KERNEL, RowLayout, Shown
 
 NO_STREAM = 0xFFFFFFFF
@@ -236,7 +237,8 @@ READ = {
 NVTX = _like(
     HOST, "NVTX_EVENTS",
     {"name": "textId", "type": "eventType", "domain": "domainId", "rowid": "rowid"},
-    strings=frozenset(), links=frozenset({"text", "jsonText", "binaryData"}),  # read apart
+    strings=frozenset(),
+    links=frozenset({"text", "jsonText", "binaryData", *NUMBERS}),  # see .nvtx, .payloads
     layer=Layer.HOST, steps=True, args=(),
 )  # fmt: skip
 """Ranges and markers; their texts are in the rows, or in the table of strings."""

@@ -136,10 +136,14 @@ class _Element(msgspec.Struct, frozen=True, gc=False):
 
 
 class _File(msgspec.Struct, frozen=True, rename={"elements": "rocprofiler-sdk-tool"}):
-    elements: list[_Element] = []
+    elements: list[msgspec.Raw] = []
 
+
+_DESCRIBING = {"code_objects", "host_functions", "summary"}
+"""Members of an element that hold no records, and are not read."""
 
 _decode_file = msgspec.json.Decoder(_File).decode
+_decode_element = msgspec.json.Decoder(_Element).decode
 _decode_keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_counted = msgspec.json.Decoder(_Counted).decode
 
@@ -147,11 +151,12 @@ _decode_counted = msgspec.json.Decoder(_Counted).decode
 def processes(source: Source, name: str) -> list[tuple[int, str]]:
     """Process id and host of each process in a file; one unknown process if it is damaged."""
     try:
-        heads = _decode_file(source.read(name, MOST_BYTES))
+        file = _decode_file(source.read(name, MOST_BYTES))
+        elements = [_decode_element(element) for element in file.elements]
     except NOT_JSON:
         return [(-1, "")]
     listed = []
-    for element in heads.elements:
+    for element in elements:
         rows, _ = json_rows([element.metadata], _ABOUT, "metadata")
         pid = int(rows["start"][0]) if len(rows) else -1
         host = rows.texts("host")[0] if len(rows) else ""
@@ -173,8 +178,9 @@ def read_json(source: Source, name: str, element: int, build: TraceBuilder) -> N
         why = f"{str(e)[:120]}; was the copy cut short? Other forms of the run may be whole"
         raise MalformedInputError(source.title(name), "", why) from e
     if element < len(elements):
-        build.skip_keys(unused)
-        _Reading(build, elements[element]).read()
+        known = _DESCRIBING.union(_Element.__struct_fields__)
+        build.skip_keys(unused | (_decode_keys(elements[element]).keys() - known))
+        _Reading(build, _decode_element(elements[element])).read()
 
 
 class _Reading:
