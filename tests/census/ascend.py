@@ -139,6 +139,11 @@ _GAUGE_COLUMNS: dict[str, tuple[str, ...]] = {
         "rxBytes", "rxErrors", "rxDropped", "txPacketRate", "txByteRate", "txPackets", "txBytes",
         "txErrors", "txDropped", "funcId",
     ),
+    "ROCE": (
+        "deviceId", "timestampNs", "bandwidth", "rxPacketRate", "rxByteRate", "rxPackets",
+        "rxBytes", "rxErrors", "rxDropped", "txPacketRate", "txByteRate", "txPackets", "txBytes",
+        "txErrors", "txDropped", "funcId",
+    ),
     "HBM": ("deviceId", "timestampNs", "bandwidth", "hbmId", "type"),
     "DDR": ("deviceId", "timestampNs", "read", "write"),
     "LLC": ("deviceId", "llcId", "timestampNs", "hitRate", "throughput", "mode"),
@@ -157,6 +162,18 @@ _GAUGE_COLUMNS: dict[str, tuple[str, ...]] = {
     "SIO": (
         "deviceId", "name", "timestampNs", "rxReq", "rxRsp", "rxSnp", "rxDat", "txReq", "txRsp",
         "txSnp", "txDat",
+    ),
+    "PCIE": (
+        "deviceId", "timestampNs", "txPostMin", "txPostMax", "txPostAvg", "txNonpostMin",
+        "txNonpostMax", "txNonpostAvg", "txCplMin", "txCplMax", "txCplAvg", "txNonpostLatencyMin",
+        "txNonpostLatencyMax", "txNonpostLatencyAvg", "rxPostMin", "rxPostMax", "rxPostAvg",
+        "rxNonpostMin", "rxNonpostMax", "rxNonpostAvg", "rxCplMin", "rxCplMax", "rxCplAvg",
+    ),
+    "NETDEV_STATS": (
+        "deviceId", "timestampNs", "macTxPfcPkt", "macRxPfcPkt", "macTxByte", "macTxBandwidth",
+        "macRxByte", "macRxBandwidth", "macTxBadByte", "macRxBadByte", "roceTxPkt", "roceRxPkt",
+        "roceTxErrPkt", "roceRxErrPkt", "roceTxCnpPkt", "roceRxCnpPkt", "roceNewPktRty",
+        "nicTxByte", "nicTxBandwidth", "nicRxByte", "nicRxBandwidth",
     ),
     "CPU_USAGE": ("timestampNs", "cpuId", "usage"),
     "HOST_MEM_USAGE": ("timestampNs", "usage"),
@@ -208,6 +225,34 @@ _STARS = (
     "VPC_SQE", "JPEGE_SQE", "JPEGD_SQE", "DSA_SQE", "ROCCE_SQE", "PCIE_DMA_SQE", "HOST_CPU_SQE",
     "CDQM_SQE", "C_CORE_SQE", "MAX_SQE",
 )  # fmt: skip
+_V6 = (
+    "AI_CORE", "AIV_SQE", "FUSION", "PLACE_HOLDER_SQE", "AICPU_H", "AICPU_D", "NOTIFY_RECORD_SQE",
+    "NOTIFY_WAIT_SQE", "WRITE_VALUE_SQE", "UBDMA", "ASYNCDMA", "SDMA_SQE", "VPC_SQE", "JPEGE_SQE",
+    "JPEGD_SQE", "CMO_SQE", "CCU_SQE", "CONDITION_SQE", "END_SQE",
+)  # fmt: skip
+_RUNTIME = """
+ACTIVE_AICPU_STREAM ADC_PROF AICPU_INFO_LOAD AICPU_LOADINFO BARRIER CAPTURE_CONDITION
+CAPTURE_RECORD CAPTURE_RECORD_EXTERNAL CAPTURE_WAIT CAPTURE_WAIT_EXTERNAL CCU_LAUNCH CMO
+CMO_TASK COMMON_CMD CREATE_L2_ADDR CREATE_STREAM DATADUMP_LOADINFO DATA_DUMP DAVID_EVENT_RECORD
+DAVID_EVENT_RESET DAVID_EVENT_WAIT DEBUG_REGISTER DEBUG_REGISTER_FOR_STREAM DEBUG_UNREGISTER
+DEBUG_UNREGISTER_FOR_STREAM DEVICE_RINGBUFFER_CONTROL DIRECT_SEND DQS_ADSPC DQS_BATCH_DEQUEUE
+DQS_CONDITION_COPY DQS_DEQUEUE DQS_ENQUEUE DQS_FRAME_ALIGN DQS_INTER_CHIP_POSTPROC
+DQS_INTER_CHIP_PREPROC DQS_MBUF_FREE DQS_PREPARE DQS_SCHED_END DQS_ZEROCOPY EVENT_RECORD
+EVENT_RESET EVENT_WAIT FFTS_PLUS FLIP_TASK FUSIONDUMP_ADDR_SET FUSION_KERNEL GET_DEVICE_MSG
+GET_STARS_VERSION HOSTFUNC_CALLBACK IPC_EVENT_RECORD IPC_EVENT_WAIT IPC_INT_NOTICE KERNEL_AICORE
+KERNEL_AICPU KERNEL_AIVEC KERNEL_FUSION KERNEL_MIX_AIC KERNEL_MIX_AIV LABEL_GOTO LABEL_SET
+LABEL_SWITCH MAINTENANCE MEMCPY_ASYNC MEMSET_ASYNC MEM_WAIT_VALUE MEM_WRITE_VALUE
+MODEL_END_GRAPH MODEL_EXECUTE MODEL_EXIT_GRAPH MODEL_LOAD MODEL_MAINTAINCE
+MODEL_SERIAL_SCHED_NOTIFY_WAIT MODEL_SERIAL_SCHED_POST_PROC MODEL_SERIAL_SCHED_PRE_PROC
+MODEL_TASK_UPDATE MODEL_TO_AICPU MULTIPLE_TASK NOP NOTIFY_RECORD NOTIFY_WAIT
+NPU_CLEAR_FLOAT_STATUS NPU_GET_FLOAT_STATUS ONLINE_PROF_DISABLE ONLINE_PROF_ENABLE
+OVERFLOW_SWTICH_SET PROFILER_DYNAMIC_DISABLE PROFILER_DYNAMIC_ENABLE PROFILER_TRACE
+PROFILER_TRACE_EX PROFILING_DISABLE PROFILING_ENABLE RDMA_DB_SEND RDMA_PI_VALUE_MODIFY RDMA_SEND
+REDUCE_ASYNC_V2 REMOTE_EVENT_WAIT SET_STREAM_MODE SQE_UPDATE_TASK SQ_LOCK_UNLOCK STARS_COMMON
+STREAM_ACTIVE STREAM_LABEL_GOTO STREAM_LABEL_SWITCH_BY_INDEX STREAM_SWITCH STREAM_SWITCH_N
+STREAM_TAG_SET TASK_FLIP TASK_SQE_UPDATE TASK_TIMEOUT_SET TSFW_AICPU_MSG_VERSION UB_DB_SEND
+UPDATE_ADDRESS WRITE_VALUE WriteValueTask
+"""
 _SUBTASKS = (
     "AIC", "AIV", "Notify Wait", "Notify Record", "Write Value", "MIX_AIC", "MIX_AIV", "SDMA",
     "Data Context", "Invalidate Data Context", "Writeback Data Context", "AI_CPU", "Load Context",
@@ -279,6 +324,15 @@ INVENTORIES = (
     Inventory(
         "msprof", "types of device tasks", f"`ascend_task_association.cpp` of {_MSPROF}",
         _MSPROF_DATE, _STARS, _type,
+    ),
+    Inventory(
+        "msprof", "types of device tasks of chip V6 (950)", f"`sqe_type_map.py` of {_MSPROF}",
+        _MSPROF_DATE, _V6, _type,
+    ),
+    Inventory(
+        "msprof", "types of runtime tasks",
+        "`profiling_agent.cc` and `task_manager.cc` of hicann/runtime", "2026-08-22",
+        tuple(_RUNTIME.split()), _type,
     ),
     Inventory(
         "msprof", "types of subtasks", f"`ascend_task_association.cpp` of {_MSPROF}", _MSPROF_DATE,

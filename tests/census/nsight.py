@@ -1,11 +1,14 @@
 """Nsight Systems: tables and columns of an export, kinds of CUPTI's activities."""
 
+from collections.abc import Mapping
+
 from tests.census import COUNTED, DESCRIBES, READ, Inventory
 from traceconv.readers.nsight import tables
 from traceconv.readers.shared.layouts import RowLayout
 
 _DOCUMENTED = "NVIDIA's SQLite schema reference and reports of 2022.2 to 2026.2"
 _DATE = "2026-11"
+_CUPTI, _CUPTI_DATE = "the CUPTI activity API, 13.5", "2026-10"
 
 EVENT_TABLES = """
 COMPOSITE_EVENTS CUBLAS_EVENTS CUDA_GPU_MEMORY_POOL_EVENTS CUDA_GPU_MEMORY_USAGE_EVENTS
@@ -60,7 +63,7 @@ OPENACC_DATA OPENACC_LAUNCH OPENACC_OTHER CUDA_EVENT STREAM SYNCHRONIZATION EXTE
 NVLINK INSTANTANEOUS_EVENT INSTANTANEOUS_EVENT_INSTANCE INSTANTANEOUS_METRIC
 INSTANTANEOUS_METRIC_INSTANCE MEMORY PCIE OPENMP INTERNAL_LAUNCH_API MEMORY2 MEMORY_POOL GRAPH_TRACE
 JIT DEVICE_GRAPH_TRACE MEM_DECOMPRESS CONFIDENTIAL_COMPUTE_ROTATION GRAPH_HOST_NODE
-COMPUTE_ENGINE_CTX_SWITCH HOST_LAUNCH
+COMPUTE_ENGINE_CTX_SWITCH HOST_LAUNCH GREEN_CONTEXT
 """
 
 _EXPORTED_AS = {
@@ -130,7 +133,28 @@ def _columns(layout: RowLayout, names: str) -> Inventory:
     )
 
 
+def _numbers(title: str, source: str, date: str, count: int, names: Mapping[int, str]) -> Inventory:
+    """Numbers of an enumeration; one without a name is shown as it is."""
+    numbers = tuple(map(str, range(count)))
+    return Inventory("nsight", title, source, date, numbers, lambda _: READ, [*map(str, names)])
+
+
 INVENTORIES = (
+    _numbers("kinds of copies", "`ENUM_CUDA_MEMCPY_OPER` of reports", _DATE, 14, tables.COPY_KINDS),
+    _numbers(
+        "kinds of memory",
+        f"`CUpti_ActivityMemoryKind` of {_CUPTI}",
+        _CUPTI_DATE,
+        8,
+        tables.MEMORY_KINDS,
+    ),
+    _numbers(
+        "kinds of waits",
+        f"`CUpti_ActivitySynchronizationType` of {_CUPTI}",
+        _CUPTI_DATE,
+        5,
+        tables.SYNC_KINDS,
+    ),
     Inventory(
         "nsight",
         "tables of events",
@@ -152,8 +176,8 @@ INVENTORIES = (
     Inventory(
         "nsight",
         "kinds of activities of CUPTI",
-        "`CUpti_ActivityKind` of the CUPTI activity API, 13.5",
-        "2026-10",
+        f"`CUpti_ActivityKind` of {_CUPTI}",
+        _CUPTI_DATE,
         tuple(ACTIVITIES.split()),
         lambda name: _table(_EXPORTED_AS.get(name, f"CUPTI_ACTIVITY_KIND_{name}")),
     ),

@@ -3,7 +3,9 @@
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from tests.census import COUNTED, DESCRIBES, READ, Inventory
+from traceconv.protobuf.perfetto_schema import TrackDescriptor
 from traceconv.readers.perfetto import events, others, packets
+from traceconv.readers.perfetto.tracks import UNREAD
 
 _PROTOS = "protos/perfetto/trace of google/perfetto, as the package perfetto 0.59.1 has them"
 _ANDROID = "56 76 88 92 93 94 96 97 104 105 112 114 116 121"
@@ -36,7 +38,30 @@ def _event(name: str) -> str:
     return READ if _EVENTS[name] in events.FIELDS else COUNTED
 
 
+_DESCRIPTORS = {
+    "TrackDescriptor": 0,
+    "ProcessDescriptor": TrackDescriptor.PROCESS,
+    "ThreadDescriptor": TrackDescriptor.THREAD,
+    "CounterDescriptor": TrackDescriptor.COUNTER,
+}
+
+
+def _descriptor(message: str, place: int) -> Inventory:
+    """The fields of a message that describes tracks."""
+    numbers, unread = _fields(message), UNREAD[place]
+    return Inventory(
+        "perfetto",
+        f"fields of {message}",
+        _PROTOS,
+        "2026-11",
+        tuple(numbers),
+        lambda name: COUNTED if numbers[name] in unread else DESCRIBES,
+        tuple(unread.values()),
+    )
+
+
 INVENTORIES = (
+    *(_descriptor(message, place) for message, place in _DESCRIPTORS.items()),
     Inventory(
         "perfetto",
         "fields of TracePacket",

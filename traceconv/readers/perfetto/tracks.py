@@ -103,7 +103,7 @@ class Taken(NamedTuple):
     rules: tuple[str, ...] = ()
 
 
-_UNREAD = {
+UNREAD = {
     0: {6: "chrome_process", 7: "chrome_thread", 9: "disallow_merging_with_system_tracks",
         14: "description"},
     TrackDescriptor.PROCESS: {2: "cmdline", 3: "legacy_sort_index", 4: "chrome_process_type",
@@ -134,7 +134,7 @@ class Descriptors:
         """Take in a TrackDescriptor message."""
         by_number = last_values(data)
         described = _described(by_number)
-        for part, names in _UNREAD.items():
+        for part, names in UNREAD.items():
             present = last_values(by_number.get(part, b"")) if part else by_number
             self.unread.update(names[n] for n in names.keys() & present.keys())
         if isinstance(described, str):
