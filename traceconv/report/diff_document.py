@@ -23,6 +23,8 @@ from traceconv.analysis.diff.matching import plain
 from traceconv.analysis.diff.runs import Run
 from traceconv.analysis.diff.significance import ERROR, DifferenceVerdict
 from traceconv.analysis.rank_facts import KEY, Sort
+from traceconv.core.patterns import lazy_regex
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.core.version import __version__
 from traceconv.report.figures import digits, ranks, time
 
@@ -31,6 +33,8 @@ SCHEMA_VERSION = 1
 _OUTLIER = 1.25  # times the median of the steps
 _LONGEST_NAME = 80
 _NAMED = 3  # operators that a headline is followed by
+_GROUP = lazy_regex(r"(\S+) \[([\d, ]+)\]")  # as PyTorch describes a process group
+_TOGETHER = "Intervals of several gates hold together, so they are wider than that of one figure."
 _SHORT = 1000  # ns; shorter times are given in them
 
 CLASS_WORDS = {
@@ -68,7 +72,7 @@ def document(comparison: RunComparison, gates: Sequence[GateResult] = ()) -> dic
         "operators": _operators(comparison),
         "items": [] if items is None else _items(comparison, items),
         "ranks": [_rank(comparison, row) for row in range(len(comparison.ranks))],
-        "remarks": remarks(comparison),
+        "remarks": [*remarks(comparison), *[_TOGETHER] * (len(gates) > 1)],
     }
 
 
@@ -131,11 +135,15 @@ def _operators(comparison: RunComparison) -> list[dict[str, Any]]:
 
 
 def _notes(items: Items, member: np.ndarray[Any, Any], groups: int) -> list[list[str]]:
-    """What changed of the items of every operator, in words, most time first."""
+    """What changed of the items of every operator, in words, most time first; of several kernels
+    with their names."""
     notes: list[list[str]] = [[] for _ in range(groups)]
+    is_one_of_several = np.bincount(member, minlength=groups) > 1
     for row in np.argsort(-np.abs(items.delta_ns), kind="stable").tolist():
-        of_operator = notes[int(member[row])]
-        of_operator += [text for text in changes(items, row) if text not in of_operator]
+        operator = int(member[row])
+        name = f" ({plain(items.keys['name'][row])})" if is_one_of_several[operator] else ""
+        texts = [f"{text}{name}" for text in changes(items, row)]
+        notes[operator] += [text for text in texts if text not in notes[operator]]
     return notes
 
 
@@ -154,6 +162,8 @@ def label(sort: str, name: str, kind: str, critical: tuple[str, str]) -> str:
     """
     short = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     if sort == Sort.COMMUNICATION:
+        if group := _GROUP.fullmatch(kind):
+            kind = f"group {group[1]}: ranks {format_ranges([*map(int, group[2].split(','))])}"
         return f"exposed {short} ({kind})" if kind else f"exposed {short}"
     if sort == Sort.COPY:
         return f"copy: {short}"
@@ -382,7 +392,7 @@ def gate_line(one: Mapping[str, Any]) -> str:
     sure = ""
     if one["high_ns"] is not None:
         low, high = (
-            f"{100 * ns / before:+.1f} %" if before else signed(ns)
+            f"{100 * ns / before:+.1f} %" if before and one["gate"][-1] == "%" else signed(ns)
             for ns in (one["low_ns"], one["high_ns"])
         )
         passed = one["outcome"] == Outcome.PASSED

@@ -187,7 +187,7 @@ def _standard(series: Series) -> F64:
 def _wide(error: F64, freedom: F64) -> F64:
     """How many standard errors are exceeded as rarely as ``error`` says."""
     pairs = zip(np.maximum(error, 1e-12).tolist(), freedom.tolist(), strict=True)
-    return np.array([student(normal_quantile(1 - e / 2), max(f, 1.0)) for e, f in pairs])
+    return np.array([student(normal_quantile(1 - e / 2), max(f, 3.0)) for e, f in pairs])
 
 
 def _rounding(before: Series, after: Series) -> F64:
