@@ -397,11 +397,10 @@ def step(every):
                 "Data Aug Bound(ns)": bounds.get(at),
             }  # fmt: skip
             found.append(((rank, *one.key), row))
-        for number in known.fact.stated.beside(known.steps):
-            for row in known.fact.stated.steps()[number]:
-                parts = ("Computing", "Communication(Not Overlapped)", "Free")
-                device = sum(row[f"{name}(ns)"] for name in parts)
-                row = dict.fromkeys(found[-1][1]) | {"Device Time(ns)": device}
+        beside = known.fact.stated.beside(known.steps)
+        for number, figures in known.fact.stated.known():
+            if number in beside:
+                row = dict.fromkeys(found[-1][1]) | {"Device Time(ns)": figures["known"]}
                 found.append(((rank, UNKNOWN, number, UNKNOWN), row))
     return found
 
@@ -450,6 +449,9 @@ def step_summary(every):
 
 def _spread(lengths):
     n, whole = len(lengths), sum(lengths)
+    if n == 1:
+        figures = {"Count": 1} | dict.fromkeys(("Mean(ns)", "Min(ns)", "Max(ns)"), whole)
+        return figures | {"Standard Deviation(ns)": None, "Spread(%)": None}
     deviation = sqrt(n * sum(one * one for one in lengths) - whole * whole) / n
     usual = mean(whole, n)
     return {
@@ -535,7 +537,8 @@ def step_trace_time(every):
                 for row in rows
             ]
             continue
-        if not any(known.figures(one)["known"] is not None for one in known.steps):
+        figures = [known.figures(one)["known"] for one in known.steps]
+        if not known.fact.ascend or all(ns is None for ns in figures):
             continue
         for one in known.steps:
             count = _mindspore if known.fact.mindspore else _torch
@@ -583,10 +586,8 @@ def _begun(rows, start, end):
 
 def _torch(known, step, device):
     start, end = known.launch_windows[step.start, step.key]
-    before = []
-    if known.fact.ascend:  # elsewhere windows do not overlap
-        at = list(known.launch_windows).index((step.start, step.key))
-        before = [w for w in list(known.launch_windows.values())[:at] if w[1] > start]
+    at = list(known.launch_windows).index((step.start, step.key))
+    before = [w for w in list(known.launch_windows.values())[:at] if w[1] > start]
 
     def begun(rows):
         return [

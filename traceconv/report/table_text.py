@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.tables.definition import RANK, Column, Result
+from traceconv.analysis.tables.definition import Column, Result
 from traceconv.core.clock import is_unix_ns, us_text, utc_text
 from traceconv.core.json_text import encoded
 from traceconv.core.side_tables import ABSENT
@@ -397,7 +397,7 @@ def _exact(column: Column) -> Callable[[Any], str]:
 def _cells(
     column: Column, values: NDArray[Any], written: Callable[[Any], str], absent: str
 ) -> list[str]:
-    absent = "all" if column.name == RANK else absent
+    absent = column.of_all or absent
     return [absent if _is_absent(v) else written(v) for v in values.tolist()]
 
 

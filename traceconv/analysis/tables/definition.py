@@ -41,12 +41,14 @@ class Column(msgspec.Struct, frozen=True):
             where another column of the row says it.
         kind: "int" (unknown: :data:`ABSENT`), "float" (unknown: NaN) or "text" (unknown: "").
         bracketed: whether headings name the unit; they do not where the name itself says it.
+        of_all: of a column of ranks, what text has in rows of all ranks.
     """
 
     name: str
     unit: str
     kind: str
     bracketed: bool = True
+    of_all: str = ""
 
     @property
     def key(self) -> str:
@@ -77,7 +79,7 @@ class Column(msgspec.Struct, frozen=True):
         if name.endswith(")"):
             name, _, unit = name[:-1].rpartition("(")
         number = "int" if unit in ("", "ns", "B") else "float"
-        return cls(name, unit or "1", number, bracketed=not colon)
+        return cls(name, unit or "1", number, not colon, "all" if name == RANK else "")
 
 
 TIMED = "Count, Total Time(ns), Min Time(ns), Avg Time(ns), Max Time(ns), Ratio(%)"

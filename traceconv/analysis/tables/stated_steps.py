@@ -102,11 +102,14 @@ def with_steps_beside(trace: Trace, rows: Columns, stated: Columns) -> Columns:
     return {name: np.concatenate((column, stated[name][beside])) for name, column in rows.items()}
 
 
-def device_time(stated: Columns) -> I64:
-    """Length of each step on the device: computing, exposed communication and idle time."""
+def device_time(stated: Columns) -> tuple[I64, I64, I64]:
+    """Of each step its length on the device: computing, exposed communication and idle time; its
+    idle time; and the part of it that waits for input."""
     parts = [stated[key] for key in ("computing_ns", "not_overlapped_ns", "free_ns")]
     is_known = np.logical_and.reduce([part != ABSENT for part in parts])
-    return np.where(is_known, np.sum(parts, axis=0, where=is_known), ABSENT)
+    free, waits = with_preparing(stated["free_ns"], stated["preparing_ns"], _follows(stated))
+    length = np.where(is_known, np.sum([*parts[:2], free], axis=0, where=is_known), ABSENT)
+    return length, free, waits
 
 
 def stated_overlap(trace: Trace) -> Columns:
@@ -126,16 +129,12 @@ def stated_overlap(trace: Trace) -> Columns:
     nothing = np.full(len(stated["step"]), ABSENT, np.int64)
     figures = {key: stated.get(key, nothing) for key in StepTable.FIGURES[:-1]}
     keys = {k: stated[k] for k in (RANK, "graph", "step", "window", "source") if k in stated}
-    rows = {**keys, **figures, "known_ns": device_time(stated)}
-    complete = rows["known_ns"] != ABSENT
+    length, free, waits = device_time(stated)
+    measured = {"known_ns": length, "free_ns": free, "input_wait_ns": waits, "pause_ns": nothing}
+    complete = length != ABSENT
     if not complete.any():
         return NOTHING
-    rows |= {"preparing_ns": stated["preparing_ns"], "device": stated["device"]}
-    rows = {key: column[complete] for key, column in rows.items()}
-    free, waits = with_preparing(rows["free_ns"], rows.pop("preparing_ns"), _follows(rows))
-    rows["known_ns"] = rows["known_ns"] + free - rows["free_ns"]
-    del rows["device"]
-    return {**rows, "free_ns": free, "input_wait_ns": waits, "pause_ns": nothing[complete]}
+    return {key: column[complete] for key, column in (keys | figures | measured).items()}
 
 
 def _follows(stated: Columns) -> NDArray[np.bool_]:

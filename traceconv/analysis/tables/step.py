@@ -21,7 +21,7 @@ from traceconv.analysis.tables.definition import (
     stacked,
     texts,
 )
-from traceconv.analysis.tables.fields import numbers
+from traceconv.analysis.tables.fields import is_ascend, numbers
 from traceconv.analysis.tables.groups import Groups, mean, pooled
 from traceconv.analysis.tables.groups import share as ratio
 from traceconv.analysis.tables.stated_steps import (
@@ -291,7 +291,7 @@ def _table_lengths(stated: Columns) -> Columns:
     keys = {key: stated[key] for key in (RANK, "graph", "step", "window") if key in stated}
     return {
         **keys, "start_ns": nothing, "dur_ns": nothing, "device_start_ns": nothing,
-        "device_dur_ns": device_time(stated), **dict.fromkeys((*_PHASES, "interval"), nothing),
+        "device_dur_ns": device_time(stated)[0], **dict.fromkeys((*_PHASES, "interval"), nothing),
     }  # fmt: skip
 
 
@@ -381,14 +381,17 @@ def _summary(ranked: Ranked) -> Columns:
         rows = below(rows, job)
     usual = mean(rows["total"], rows["count"])
     spread = np.sqrt(rows["m2"] / np.maximum(rows["count"], 1))
+    several = rows["count"] > 1  # one step has no spread
     return {
         **_with_headings(rows, {}),
         "Count": rows["count"],
         "Mean(ns)": usual,
-        "Standard Deviation(ns)": np.floor(spread + 0.5).astype(np.int64),
+        "Standard Deviation(ns)": np.where(several, np.floor(spread + 0.5), ABSENT).astype(
+            np.int64
+        ),
         "Min(ns)": rows["low"],
         "Max(ns)": rows["high"],
-        "Spread(%)": ratio(spread, usual),
+        "Spread(%)": np.where(several, ratio(spread, usual), np.nan),
     }
 
 
@@ -485,6 +488,8 @@ _VENDOR = {f"{heading}(ns)": name for heading, name in VENDOR_NAMES.items()}
 def _vendor_facts(trace: Trace) -> Columns:
     if from_table := _table_steps(trace):
         return from_table
+    if not is_ascend(trace):
+        return NOTHING
     steps = trace.steps
     alone = not (steps.known_ns != UNKNOWN).any()
     if alone:  # unless whole communication is all that was recorded of the steps' work
@@ -588,6 +593,8 @@ def _vendor(ranked: Ranked) -> Columns:
     return _with_headings(rows, {"Step": "step", **_VENDOR, **other_names})
 
 
+_RANK_OR_MEAN, _RANK_OR_MOST = (Column(RANK, "1", "int", of_all=word) for word in ("mean", "max"))
+
 TABLES: Sequence[Table] = (
     Table(
         "step_summary",
@@ -612,7 +619,8 @@ TABLES: Sequence[Table] = (
         "or its last device or communication row, whichever is later; that of an iteration of a "
         "graph is the iteration; if no steps are marked, it is from the first to the last device "
         "row; steps whose device work was not recorded have none. Of tables without a timeline "
-        "Device Time is Computing + Communication(Not Overlapped) + Free. FP_BP and Iteration "
+        "Device Time is Computing + Communication(Not Overlapped) + Free, and Preparing where the "
+        "table lacks the step before. FP_BP and Iteration "
         "Refresh (tail) as the source has them. Data Aug Bound = start of the forward pass - the "
         "last end of an iteration, of whatever graph, before it; without a forward pass or an "
         "earlier iteration, the gap that the source records. Window = number of the "
@@ -650,13 +658,13 @@ TABLES: Sequence[Table] = (
         "whose device work was not recorded have no figures. A row without a step is the whole "
         "rank; a row without a rank is the mean over the ranks that have figures.",
         "compute slices of a device; communication and copies alone do not tell what computes",
-        Column.parse(
-            "Rank, Graph, Step, Total Compute(ns), Pure Compute(ns), "
+        (_RANK_OR_MEAN, *Column.parse(
+            "Graph, Step, Total Compute(ns), Pure Compute(ns), "
             "Communication Overlapped(ns), Communication Not Overlapped(ns), Idle(ns), "
             "Known(ns), Memory Copy(ns), Memory Copy Not Overlapped(ns), Compute(%), "
             "Exposed Communication(%), Idle(%), Utilization(%), Window, Source:text, "
             "Input Wait(ns), Input Wait(%), Unclassified(ns), Unclassified(%)"
-        ),
+        )),
         _overlap_facts,
         _overlap,
         reads=STATED,
@@ -673,13 +681,13 @@ TABLES: Sequence[Table] = (
         "devices has a row for each; communication rows of no known device count for each. A row "
         "without a rank is the largest of all ranks, column by column. Source = what the row is "
         "from: the timeline, or the profiler's own table where a step has no device work there.",
-        "device or communication slices, or step_trace_time",
-        Column.parse(
-            "Rank, Graph, Step, Computing(ns), Communication(Not Overlapped)(ns), "
+        "device or communication slices of Ascend, or step_trace_time",
+        (_RANK_OR_MOST, *Column.parse(
+            "Graph, Step, Computing(ns), Communication(Not Overlapped)(ns), "
             "Overlapped(ns), Communication(ns), Free(ns), Stage(ns), Bubble(ns), "
             "Communication(Not Overlapped and Exclude Receive)(ns), Preparing(ns), Window, "
             "Device, Source:text"
-        ),
+        )),
         _vendor_facts,
         _vendor,
         reads=STATED,
