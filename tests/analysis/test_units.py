@@ -192,6 +192,9 @@ def _present(values):
     return [v for v in values.tolist() if v != ABSENT and v == v and v != ""]
 
 
+_ZERO = (("launch_queue", "Full Time"), ("collective_wait", "Wait Time"))
+
+
 @pytest.mark.parametrize(("table", "column"), _columns())
 def test_a_column_in_python_holds_what_it_names(capture, table, column):
     """Ticks under ns, packets under B, and nothing else that depends on the length of a tick."""
@@ -200,7 +203,9 @@ def test_a_column_in_python_holds_what_it_names(capture, table, column):
     values = _present(short[column.key])
     if column.unit in ("ns", "B"):
         whole = TICK if column.unit == "ns" else PACKET
-        assert any(values) or column.name == "Full Time"  # of a thousand launches
+        # a thousand launches fill a queue; ranks that are alike do not wait
+        is_zero = (table.name, column.name) in _ZERO
+        assert any(values) != is_zero
         if (table.name, column.name) != ("idle", "Avg Time"):  # of three intervals
             assert {value % whole for value in values} == {0}
     growth = GROWTH.get(column.unit, 1)

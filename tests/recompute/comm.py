@@ -144,23 +144,27 @@ _SAME_ON_ALL = ("allreduce", "broadcast", "reduce", "p2p")
 """Operations whose count is that of the whole message."""
 
 
+def _sized(row):
+    """What an operation does, and how many bytes its larger buffer has; None if not stated."""
+    name = row.args.get("Collective name") or row.name
+    does = _KIND.search(re.sub("[^a-z]", "", name.lower()))
+    does = does[0] if does else ""
+    does = "p2p" if does in ("send", "recv", "receive") else does
+    sizes = [row.args[key] for key in ("In msg nelems", "Out msg nelems") if key in row.args]
+    width = _WIDTHS.get(row.args.get("dtype"))
+    if not sizes and "count" in row.args and does in _SAME_ON_ALL:
+        sizes, width = [row.args["count"]], _HCCL.get(row.args.get("data_type"))
+    return does, max(map(int, sizes)) * width if width and sizes else None
+
+
 def collective(ranks):
     """Operations with sizes, by what they do and how many bytes the larger buffer has."""
     timed = Timed()
     for rank in ranks.values():
         for row in kernels(rank, "comm"):
-            name = row.args.get("Collective name") or row.name
-            does = _KIND.search(re.sub("[^a-z]", "", name.lower()))
-            does = does[0] if does else ""
-            does = "p2p" if does in ("send", "recv", "receive") else does
-            sizes = [row.args[key] for key in ("In msg nelems", "Out msg nelems")
-                     if key in row.args]  # fmt: skip
-            width = _WIDTHS.get(row.args.get("dtype"))
-            if not sizes and "count" in row.args and does in _SAME_ON_ALL:
-                sizes, width = [row.args["count"]], _HCCL.get(row.args.get("data_type"))
-            if width and sizes:
+            does, n_bytes = _sized(row)
+            if n_bytes is not None:
                 group = row.lane.group or row.lane.name
-                n_bytes = max(map(int, sizes)) * width
                 ranks_of = int(row.args["Group size"]) if "Group size" in row.args else None
                 timed.add(rank.number, (group, does, ranks_of, n_bytes), row.dur)
     found = timed.figures(("Group", "Operation", "Group Size", "Message(B)"))
@@ -177,3 +181,50 @@ def collective(ranks):
         for name, speed in (("Bus", usual), ("Best Bus", best)):
             row[f"{name} Bandwidth(GB/s)"] = None if None in (speed, times) else speed * times
     return found
+
+
+_FEWEST = 8
+"""Calls of a group that are matched without doubt."""
+
+
+def collective_wait(ranks):
+    """Waiting and moving data, of groups with names whose ranks did the same in the same order."""
+    groups = defaultdict(lambda: defaultdict(list))
+    for rank in ranks.values():
+        for row in kernels(rank, "comm"):
+            hccl = re.match("hcom_[A-Za-z]+_*__([0-9]+)_", row.name)
+            name = row.args.get("Process Group Name") or row.args.get("process_group")
+            listed = str(row.args.get("Process Group Ranks"))
+            key = f"{name} {listed}" if name else hccl[1] if hccl else None
+            groups[key][rank.number].append((*_sized(row), row))
+    timed, known = Timed(), False
+    for key, calls in groups.items():
+        calls = {r: sorted(rows, key=lambda call: call[2].end) for r, rows in calls.items()}
+        order = {r: [(does, size) for does, size, _ in rows] for r, rows in calls.items()}
+        alike = len(calls) > 1 and all(one == order[min(order)] for one in order.values())
+        alike = alike and key is not None and len(calls[min(calls)]) >= _FEWEST
+        known = known or alike
+        for own, rows in calls.items():
+            for place, (does, size, row) in enumerate(rows):
+                if does in (*_ROUNDS, "barrier"):
+                    listed = re.findall(r"\d+", str(row.args.get("Process Group Ranks", "")))
+                    n, least = row.args.get("Group size") or len(listed), None
+                    if alike:
+                        least = min(rows[place][2].dur for rows in calls.values())
+                    timed.add(
+                        own, (row.lane.group or row.lane.name, does, int(n) or None, size),
+                        row.dur, transfer=least, matched=alike or None,
+                    )  # fmt: skip
+    found = timed.figures(
+        ("Group", "Operation", "Group Size", "Message(B)"),
+        matched="Matched", transfer="Transfer Time(ns)",
+    )  # fmt: skip
+    for row in found.values():
+        transfer, moved = row["Transfer Time(ns)"], row["Message(B)"]
+        wait = None if transfer is None else row["Total Time(ns)"] - transfer
+        row["Wait Time(ns)"] = wait
+        row["Wait(%)"] = percent(wait or 0, wait + transfer) if transfer is not None else None
+        row["Transfer Bandwidth(GB/s)"] = (
+            moved * row["Matched"] / transfer if moved and transfer else None
+        )
+    return found if known else {}

@@ -176,6 +176,11 @@ def collective_records(trace: Trace) -> CollectiveRecords:
 
     Permutations are left out: their ends on two ranks have nothing to do with each other.
     """
+    return recorded_rows(trace)[0]
+
+
+def recorded_rows(trace: Trace) -> tuple[CollectiveRecords, NDArray[np.intp]]:
+    """:func:`collective_records`, and the event row of each."""
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -186,7 +191,7 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     rows = rows[is_kept.astype(bool)]
     order = np.argsort(group, kind="stable")
     messages = order if P2P in names.kinds else order[:0]
-    return CollectiveRecords(
+    records = CollectiveRecords(
         trace.rank,
         tuple(names.largest.values()),
         tuple(names.kinds),
@@ -200,6 +205,7 @@ def collective_records(trace: Trace) -> CollectiveRecords:
         direction[messages].astype(np.int8),
         peer[messages].astype(np.int32),
     )
+    return records, rows[order]
 
 
 class _Numbered(msgspec.Struct):

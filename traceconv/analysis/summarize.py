@@ -220,7 +220,7 @@ def part(summary: RankSummary, requested: SummaryRequest) -> RankSummary:
 
 
 _COSTLY = (*tables.BY["stack"], *tables.WITH_SCOPES)
-_LONG = ("comm_op", "idle_gap", "range_instance")  # with a row per event
+_LONG = ("comm_op", "collective_wait", "idle_gap", "range_instance")  # with a row per event
 
 
 def all_parts() -> SummaryRequest:

@@ -146,7 +146,7 @@ BY: Mapping[str, tuple[str, ...]] = {
     "module": ("module", "phase"),
     "comm": ("comm", "comm_op"),
     "link": ("link",),
-    "collective": ("collective",),
+    "collective": ("collective", "collective_wait"),
     "expert": ("expert", "expert_peer"),
     "cluster": ("cluster", "cluster_bandwidth"),
     "idle": ("idle", "idle_gap"),
