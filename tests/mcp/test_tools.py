@@ -256,23 +256,53 @@ def test_redaction_leaves_sentences_readable(root):
     assert one.revealed("name-5") == "gemm_large"
 
 
+VARIABLE = "set variable n = (select 'Z' || hex(name) from slice where dur > 0 limit 1);"
+
+
 @pytest.mark.parametrize(
     "query",
     [
-        "select substr(name, 1, 6)::int from slice where name like 'aten::s%'",
-        "select error(substr(name, 7, 6)) from slice where name like 'aten::s%'",
+        "select name, hex(name), ascii(name), length(name) from slice",
+        "select substr(name, 1, 6)::int from slice",
+        "select error(name) from slice",
         "pivot (select substr(name, 7, 6) as n, dur from slice) on n using count(*)",
         "select list(distinct name) from slice",
         "select map([name], [substr(name, 7, 6)]) from slice",
+        "select hex(args), hex(track) from events",
+        "select hex(host), hex(capture) from ranks",
+        "select hex(kernel) from kernel union select hex(operator) from op",
+        VARIABLE + "select * from query('select 1 as \"' || getvariable('n') || '\"')",
+        VARIABLE + "select * from query_table(getvariable('n'))",
+        VARIABLE + "select * from query('select ' || getvariable('n') || '(1)')",
+        VARIABLE + "select nothing from query('select 1 as \"' || getvariable('n') || '\"')",
     ],
 )
 def test_redaction_holds_in_sql(root, query):
-    """Also in errors, headings and nested values."""
+    """A statement sees no name: whatever it computes of names, headings and errors is harmless."""
     pytest.importorskip("duckdb")
     pytest.importorskip("pyarrow")
-    attacked(root, "aten::mm", "aten::secret_kernel" * 400)
-    text = tools(root, redact=True).sql("job", query)
-    assert "secret" not in text and "aten::s" not in text.partition('"note"')[0]
+    secret = "aten::secret_kernel"
+    attacked(root, "aten::mm", secret * 400)
+    attacked(root, "aten::_foreach_add_", secret)
+    attacked(root, "node", "secret-host")
+    text = tools(root, redact=True).sql("job", query).lower().partition('"note"')[0]
+    for name in (secret, "secret-host", "rank0."):
+        assert name not in text and name.encode().hex() not in text
+    assert "secret" not in text
+
+
+def test_sql_understands_the_words_for_names(root):
+    """Tables have pseudonyms for names; the words of traceconv are as they are."""
+    pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    one = tools(root, redact=True)
+    query = "select name, op, layer, count(*) from events where op = 'compute' group by all"
+    rows = asked(one.sql("job", query))["rows"]
+    assert rows and all(
+        row[0].startswith("name-") and row[1:3] == ["compute", "device"] for row in rows
+    )
+    said = asked(one.sql("job", f"select count(*) from slice where name = '{rows[0][0]}'"))
+    assert said["rows"][0][0] > 0
 
 
 @pytest.mark.parametrize(
@@ -289,6 +319,22 @@ def test_a_query_has_a_limit_of_time(root, query, monkeypatch):
     monkeypatch.setattr(server_tools, "_QUERY_NS", 100_000_000)
     said = asked(tools(root).sql("job", query))
     assert said["kind"] == "ResourceError" and "more than 0.1 s" in said["error"]
+
+
+@pytest.mark.parametrize("expression", ["(.*)*(.*)*(.*)*x$", "gemm|" * 50, "(" * 99])
+def test_an_expression_has_a_limit_of_time(root, expression, monkeypatch):
+    """Also one that would need for ever; the others are those of the command line."""
+    monkeypatch.setattr(server_tools, "_MATCH_S", 0.1)
+    said = asked(tools(root).table("job", "op", filters=[f"Operator~{expression}"]))
+    assert said["kind"] == "OptionError" and "filters" in said["error"]
+
+
+def test_an_expression_selects_rows(root):
+    """As that of the command line does."""
+    said = asked(tools(root).table("job", "op", filters=["Operator~^aten::m+$", "Rank!~1"]))
+    rows = said["rows"]
+    names = [row[said["columns"].index("Operator")] for row in rows]
+    assert set(names) == {"aten::mm"} and said["rows_count"] == len(rows) > 0
 
 
 def test_an_answer_has_a_limit_of_columns(root):

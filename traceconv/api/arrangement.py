@@ -35,6 +35,16 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+Matching = Callable[[str, Sequence[str]], Sequence[bool]]
+"""In which of some texts a regular expression finds a match."""
+
+
+def matching(expression: str, texts: Sequence[str]) -> list[bool]:
+    """:data:`Matching` for people, who wait for what they wrote."""
+    search = re.compile(expression).search
+    return [search(text) is not None for text in texts]
+
+
 @dataclass(frozen=True)
 class Arrangement:
     """The selected columns and rows of tables, and their order.
@@ -44,12 +54,14 @@ class Arrangement:
         sort:    (column, "asc", "desc" or ""), the weightiest first; () as the table is.
         filters: (column, comparison, value) that all hold.
         top:     most rows of a sorted table; of another one of each rank.
+        matching: for the comparisons ``~`` and ``!~``.
     """
 
     columns: tuple[str, ...] = ()
     sort: tuple[tuple[str, str], ...] = ()
     filters: tuple[tuple[str, str, str], ...] = ()
     top: int | None = None
+    matching: Matching = matching
 
     @classmethod
     def of(
@@ -60,6 +72,7 @@ class Arrangement:
         top: int | None,
         names: Sequence[str],
         axes: Sequence[str] = (),
+        matching: Matching = matching,
     ) -> Arrangement:
         """The arrangement of the tables ``names``, grouped by ``axes`` if any.
 
@@ -72,6 +85,7 @@ class Arrangement:
             tuple((match[1], match[2] or "") for match in orders),
             tuple(map(_comparison, filters)),
             top,
+            matching,
         )
         known_columns = [column for name in names for column in {**TABLES, **FILES}[name].columns]
         if axes:
@@ -82,7 +96,7 @@ class Arrangement:
             arrangement._refuse_unknown(known_columns)
         for name, sign, value in arrangement.filters:
             for column in {column for column in known_columns if _is_called(column, name)}:
-                _test(column, sign, value)
+                _test(column, sign, value, matching)
         return arrangement
 
     @property
@@ -135,7 +149,7 @@ def _arranged(result: Result, how: Arrangement) -> Result:
     for name, sign, value in how.filters:
         column = _column_called(result, name)
         if column is not None:
-            rows = rows[_test(column, sign, value)(data[column.key][rows])]
+            rows = rows[_test(column, sign, value, how.matching)(data[column.key][rows])]
     for name, direction in reversed(how.sort):
         column = _column_called(result, name)
         if column is not None:
@@ -181,21 +195,18 @@ def _comparison(text: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3]
 
 
-def _test(column: Column, sign: str, text: str) -> Callable[[NDArray[Any]], Mask]:
+def _test(
+    column: Column, sign: str, text: str, matching: Matching
+) -> Callable[[NDArray[Any]], Mask]:
     """What holds of the values of a column; never of unknown ones.
 
     Raises:
         OptionError: the value is no value of this column, or cannot be compared so.
     """
     if "~" in sign:
-        try:
-            pattern = re.compile(text)
-        except re.error as e:
-            raise OptionError(f"{text!r} is not a regular expression: {e}", "filters") from e
+        parsers.pattern(text, "filters")  # refuses early
         must_match = sign == "~"
-        return lambda values: np.array(
-            [bool(pattern.search(str(value))) is must_match for value in values.tolist()], bool
-        )
+        return lambda values: _mask(matching(text, [*map(str, values.tolist())])) == must_match
     if column.kind == "text":
         if sign not in ("=", "!="):
             raise OptionError(f"{column.name} is text: compare it by =, !=, ~ or !~", "filters")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.analysis.sql.engine import Engine
+from traceconv.analysis.sql.engine import Engine, Shown
 from traceconv.analysis.sql.perfetto_tables import TABLES as PERFETTO
 from traceconv.analysis.sql.perfetto_tables import VIEWS, perfetto_tables
 from traceconv.analysis.summarize import SummaryRequest
@@ -46,15 +46,25 @@ class Rows(DataTable):
     issues: Issues
 
 
-def answer(captures: Sequence[Capture], issues: Issues, sql: str, options: QueryOptions) -> Rows:
+def answer(
+    captures: Sequence[Capture],
+    issues: Issues,
+    sql: str,
+    options: QueryOptions,
+    shown: Shown | None = None,
+) -> Rows:
     """What SQL finds in captures.
+
+    Args:
+        shown: as of :class:`~traceconv.analysis.sql.engine.Engine`.
 
     Raises:
         MissingExtraError: DuckDB is not installed.
         OptionError: the SQL is not understood, or does what is not allowed.
         TraceconvError: a rank cannot be read.
     """
-    engine = Engine(sql, options.params or {}, options.run.mem_limit, options.timeout_ns)
+    run = options.run
+    engine = Engine(sql, options.params or {}, run.mem_limit, options.timeout_ns, shown)
     table_names, issues = engine.named(KNOWN), issues.copy()
     if of_events := table_names - set(STATS):
         _add_events(engine, of_events, captures, issues, options)

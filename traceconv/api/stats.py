@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
@@ -13,7 +14,7 @@ from traceconv.analysis.inferred_shape import job_shape
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.catalog import Statistics
-from traceconv.api.arrangement import Arrangement, arranged
+from traceconv.api.arrangement import Arrangement, Matching, arranged, matching
 from traceconv.api.reading import Window, bounds, opened, shared_clock
 from traceconv.core.model import Trace
 from traceconv.find.rank_selection import refuse_missing, refuse_unknown_axes
@@ -40,11 +41,21 @@ def stats(*paths: values.Paths, **keywords: Unpack[StatsArguments]) -> Statistic
         SelectionError: a graph or step is in none of the ranks; nothing is known of an axis.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """
-    options = StatsOptions.of(keywords)
+    return tables_of(paths, StatsOptions.of(keywords))
+
+
+def tables_of(
+    paths: Sequence[values.Paths], options: StatsOptions, matching: Matching = matching
+) -> Statistics:
+    """As :func:`stats`, of options that have been checked.
+
+    Args:
+        matching: for the regular expressions of filters.
+    """
     names, selection = tuple(tables.chosen(options.by)), options.view.selection
     axes = tuple(word.lower() for word in options.group_by)
     arrangement = Arrangement.of(
-        options.columns, options.sort, options.filters, options.top, names, axes
+        options.columns, options.sort, options.filters, options.top, names, axes, matching
     )
     view = replace(options.view, scope=not {*names}.isdisjoint(tables.WITH_SCOPES))
     work = Summarizing(SummaryRequest(tables=names, lateness=bool(axes)), view)

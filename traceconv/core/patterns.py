@@ -1,4 +1,4 @@
-"""Regular expressions of modules, compiled when they are first used.
+"""Regular expressions: of modules, compiled when they are first used, and of users.
 
 A command loads the patterns of many formats and uses those of few: compiling all of them took a
 tenth of a small merge.
@@ -13,6 +13,18 @@ from typing import Any, AnyStr, Generic, cast
 def lazy_regex(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """As :func:`re.compile`, later: an invalid pattern raises where it is first used."""
     return cast("re.Pattern[AnyStr]", _Lazy(pattern, flags))
+
+
+def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """As :func:`re.compile`, for a pattern that a user wrote.
+
+    Raises:
+        re.error: it cannot be compiled, also because it counts too far or is nested too deeply.
+    """
+    try:
+        return re.compile(pattern, flags)
+    except (OverflowError, RecursionError) as e:
+        raise re.error(str(e)) from e
 
 
 class _Lazy(Generic[AnyStr]):

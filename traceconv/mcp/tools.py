@@ -7,21 +7,26 @@ the heading, and their error beside them.
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 import traceconv
+from traceconv.api import sql
 from traceconv.api.explain import meanings
+from traceconv.api.stats import tables_of
 from traceconv.core.choices import unknown
 from traceconv.core.errors import EmptyResultError, OptionError, TraceconvError
 from traceconv.core.frames import cells
-from traceconv.core.patterns import lazy_regex
 from traceconv.mcp.answers import NOTE, Document, as_table, encoded, fitted, plain
 from traceconv.mcp.workspace import Workspace
 from traceconv.options.values import Mode
+from traceconv.options.verbs import QueryOptions, StatsOptions
 from traceconv.report.table_text import document
 
 P = ParamSpec("P")
@@ -40,13 +45,13 @@ _MOST_FILES = 200
 _MOST_ROWS = 1000
 _MOST_COLUMNS = 200
 
+_MATCH_S = 10
+"""Regular expressions that take longer are ended."""
+
+_MOST_EXPRESSION = 200
+
 _QUERY_NS = 60_000_000_000
 """A query that takes longer is ended."""
-
-_SAYS_NO_VALUE = lazy_regex(
-    r"`sql`: (?:Parser|Binder|Catalog|Permission|Not implemented) Error|`sql`: no table "
-)
-"""Messages about the statement, not about values that it met."""
 
 
 def _tool(
@@ -317,7 +322,8 @@ class Tools:
         chosen = _chosen(ranks=ranks, steps=steps, sort=sort, group_by=group_by, columns=columns)
         if filters:
             chosen["filters"] = [reveal(condition) for condition in filters]
-        statistics = traceconv.stats(self._input(path), by=name, **chosen)
+        options = StatsOptions.of({**chosen, "by": name})
+        statistics = tables_of([self._input(path)], options, _matching)
         tables = document(statistics.results)["tables"]
         full = [table for table in tables if table["rows"]]
         shown = next((table for table in full if table["name"] == name), full[0] if full else None)
@@ -358,30 +364,22 @@ class Tools:
             query: statements; the rows are those of the last one.
             skip: rows to leave out at the front.
         """
-        statement, where = self.workspace.revealed(query), self._input(path)
-        try:
-            result = traceconv.query(where, statement, engine="duckdb", timeout_ns=_QUERY_NS)
-        except OptionError as e:
-            if self.workspace.redact and not _SAYS_NO_VALUE.match(str(e)):
-                why = "the statement fails on a row; the message may quote names, which are hidden"
-                raise OptionError(why, "sql") from e
-            raise
+        captures = traceconv.open(self._input(path))
+        options = QueryOptions.of({"timeout_ns": _QUERY_NS})
+        shown = self.workspace.cell if self.workspace.redact else None
+        result = sql.answer(captures.found, captures.issues, query, options, shown)
         if len(result.columns) > _MOST_COLUMNS:
-            found = f"the statement has {len(result.columns)} columns"
-            raise OptionError(f"{found}, an answer at most {_MOST_COLUMNS}; name some", "sql")
+            why = f"the statement has {len(result.columns)} columns, an answer at most"
+            raise OptionError(f"{why} {_MOST_COLUMNS}; name some", "sql")
         columns, begin = list(result.columns.values()), max(skip, 0)
-        shown = [cells(column[begin : begin + _MOST_ROWS]) for column in columns]
-        rows = list(zip(*shown, strict=True))
-        self.workspace.learn_table(result.columns, rows)
-        if "pivot" in statement.lower():  # headings are values
-            self.workspace.learn(result.columns)
-        answer: Document = {
+        rows = [*zip(*(cells(c[begin : begin + _MOST_ROWS]) for c in columns), strict=True)]
+        found: Document = {
             "columns": list(result.columns),
             "rows": rows,
             "rows_count": len(columns[0]) if columns else 0,
             "next": [f"window(path={path!r}, ranks='N', steps='N')"],
         }
-        return answer, {"rows": "sql with skip=N, or LIMIT and WHERE"}
+        return found, {"rows": "sql with skip=N, or LIMIT and WHERE"}
 
     @_tool
     def window(
@@ -439,6 +437,32 @@ class Tools:
             {"code": o.code, "kind": o.kind, "says": o.says, **dict(o.more)} for o in matching
         ]
         return {"meanings": listed, "next": ["table(path, name)", "findings(path, rule=...)"]}, {}
+
+
+_SEARCH = """
+import json, re, sys
+expression, texts = json.load(sys.stdin)
+json.dump([re.search(expression, text) is not None for text in texts], sys.stdout)
+"""
+
+
+def _matching(expression: str, texts: Sequence[str]) -> list[bool]:
+    """In which texts an expression of an agent finds a match. It is searched for in a process of
+    its own, which can be ended: an expression may need for ever."""
+    if len(expression) > _MOST_EXPRESSION:
+        why = f"a regular expression has {len(expression)} characters, at most {_MOST_EXPRESSION}"
+        raise OptionError(why, "filters")
+    command = [sys.executable, "-I", "-c", _SEARCH]
+    try:
+        found = subprocess.run(
+            command, input=json.dumps([expression, texts]), capture_output=True, text=True,
+            timeout=_MATCH_S, check=True,
+        )  # fmt: skip
+    except subprocess.SubprocessError as e:
+        why = f"{expression!r} is not done within {_MATCH_S} s; pass a simpler regular expression"
+        raise OptionError(why, "filters") from e
+    matches: list[bool] = json.loads(found.stdout)
+    return matches
 
 
 def _chosen(**options: Any) -> dict[str, Any]:

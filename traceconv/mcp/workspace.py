@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from traceconv.core.errors import OptionError, OutputPathError, SourceError
+from traceconv.core.kinds import Covered, Kind, OpClass, StepSource
 from traceconv.core.markup import one_line
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.tracks import Layer
 
 _FOLDERS = lazy_regex(r"(?<![\w:/.])(?:/|[A-Za-z]:[\\/]|\\\\)(?:[^\s/\\'\"]+[/\\])+")
 """The folders in front of the last part of an absolute path."""
@@ -56,6 +58,11 @@ _NAMED = {
 _KINDS = {key: kind for kind, keys in _NAMED.items() for key in keys}
 
 _OURS = frozenset({
+    *(code.name.lower() for kinds in (Kind, OpClass, StepSource, Covered) for code in kinds),
+    *(f"{scope}{kind}_track_event" for scope in ("process", "thread")
+      for kind in ("", "_counter", "_merged")),
+    *Layer, "CPU", "GPU", "NPU", "TPU", "Host CPU", "thread_execution", "int", "real", "string",
+    "range", "timeline", "late launch", "dependency", "unknown",
     "Computing", "Communication", "Free", "Memory Copy", "Unclassified", "Overlap Analysis",
     "Step Trace", "Host", "Hardware", "Runtime", "Counters", "Other", "iterations", "step",
     "device", "host", "compute", "communication", "warning", "rank", "Step", "Rank", "Device",
@@ -191,6 +198,15 @@ class Workspace:
         """Have the names in a JSON document replaced."""
         for kind, name in _names(document):
             self.learn([name], kind)
+
+    def cell(self, column: str, text: str) -> str:
+        """A text in a column of a table, replaced if it is a name."""
+        if text in _OURS or not any(map(str.isalpha, text)):
+            return text
+        if text.startswith("{"):
+            return "{}"  # arguments
+        self.learn([text], _KINDS.get(column, "name"))
+        return self.text(text)
 
     def learn_table(self, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
         """Have the texts of a table replaced."""

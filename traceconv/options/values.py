@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from traceconv.core.choices import unknown
 from traceconv.core.errors import ClockError, OptionError
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import compiled, lazy_regex
 from traceconv.core.rank_ranges import Selected
 
 if TYPE_CHECKING:
@@ -363,7 +363,7 @@ def kept_args(value: Names | None, option: str) -> tuple[str, ...] | None:
 def pattern(value: str | None, option: str) -> str | None:
     """A regular expression that can be compiled; None as it is."""
     try:
-        re.compile(text(value, option) or "")
+        compiled(text(value, option) or "")
     except re.error as e:
         raise OptionError(f"{value!r} is not a regular expression: {e}", option) from e
     return value

@@ -15,6 +15,7 @@ import numpy as np
 from traceconv.core.errors import SelectionError
 from traceconv.core.intervals import merged, union
 from traceconv.core.model import I64, Layer, Mask, OpClass, Trace
+from traceconv.core.patterns import compiled
 
 _HOST_SIDE = (Layer.HOST, Layer.RUNTIME, Layer.SCOPE, Layer.OTHER)
 _DEVICE_SIDE = (Layer.DEVICE, Layer.COMM, Layer.OVERLAP)
@@ -96,7 +97,7 @@ def by_name(exclude: str) -> Callable[[Trace], Trace]:
         SelectionError: it is not a regular expression.
     """
     try:
-        pattern = re.compile(exclude)
+        pattern = compiled(exclude)
     except re.error as e:
         raise SelectionError(f"not a regular expression: {exclude!r}: {e}") from e
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Timer
 from typing import Any
@@ -24,6 +24,8 @@ from traceconv.core.choices import unknown
 from traceconv.core.errors import MissingExtraError, OptionError, ResourceError
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, DataTable
+
+Shown = Callable[[str, str], str]
 
 SETTINGS = {
     "enable_external_access": "false",
@@ -78,6 +80,7 @@ class Engine:
         parameters: values of ``$name`` by name.
         memory: bytes that DuckDB may use; None for half of what the machine has.
         timeout_ns: a statement that takes longer is ended; None for never.
+        shown: the text that statements see, by column and text; None for the text itself.
 
     Raises:
         MissingExtraError: DuckDB or pyarrow is not installed.
@@ -90,7 +93,9 @@ class Engine:
         parameters: Mapping[str, Any],
         memory: int | None = None,
         timeout_ns: int | None = None,
+        shown: Shown | None = None,
     ) -> None:
+        self._shown = shown
         self._duckdb = frames.extra("duckdb", "sql")
         frames.extra("pyarrow", "sql")
         config = dict(SETTINGS)
@@ -135,7 +140,8 @@ class Engine:
         if isinstance(table, str):
             self._connection.execute(f'create view "{name}" as {table}')
         else:
-            self._connection.register(name, table)
+            replaced = table if self._shown is None else _replaced(table, self._shown)
+            self._connection.register(name, replaced)
 
     def answer(self, table_names: Collection[str]) -> DataTable:
         """The rows of the last statement that has some.
@@ -194,6 +200,20 @@ class Engine:
                 raise ResourceError(f"{why}; raise `mem_limit`, or select less")
             batches.append(batch)
         return arrow.Table.from_batches(batches, reader.schema)
+
+
+def _replaced(table: Any, shown: Shown) -> Any:
+    """A table with other texts."""
+    arrow = frames.extra("pyarrow", "sql")
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = column.type
+        if not any(is_kind(kind) for is_kind in (arrow.types.is_integer, arrow.types.is_floating)):
+            coded = column.cast(arrow.string()).combine_chunks().dictionary_encode()
+            texts = [shown(name, text) for text in coded.dictionary.to_pylist()]
+            column = arrow.array(texts, arrow.string()).take(coded.indices)
+        columns[name] = column
+    return arrow.table(columns)
 
 
 def _advised(error: Exception, sql: str, table_names: Collection[str] = ()) -> str:

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from traceconv.core.errors import OptionError, SourceError
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import compiled, lazy_regex
 from traceconv.readers.shared.numbers import ISO_TIME
 
 TIMES = ("ts", "dur", "end")
@@ -195,7 +195,7 @@ def _line(name: str, text: str) -> re.Pattern[str]:
     elif len(text) > 1 and text[0] == text[-1] == "/":
         text = text[1:-1].replace(r"\/", "/")
     try:
-        pattern = re.compile(text)
+        pattern = compiled(text)
     except re.error as e:
         raise OptionError(f"{name}: line: not a regular expression: {e}") from e
     if not pattern.groupindex:
@@ -257,7 +257,7 @@ def _regex(name: str, target: str, text: Any) -> re.Pattern[str] | None:
     if not text:
         return None
     try:
-        pattern = re.compile(text, re.DOTALL)
+        pattern = compiled(text, re.DOTALL)
     except (re.error, TypeError) as e:
         raise OptionError(f"{name}: {target}: not a regular expression: {e}") from e
     if pattern.groups != 1:
