@@ -151,7 +151,7 @@ def test_tasks_of_unknown_types_are_a_share_of_their_own(build, vendor):
     assert sums.computing + sums.not_overlapped + sums.unclassified + idle == sums.known
     [issue] = [one for one in trace.issues if one.code == "unclassified-tasks"]
     assert issue.count == 3
-    assert issue.places == ("NEW_SQE: 0.007 µs", "type NEW_CORE (Add): 0.005 µs")
+    assert issue.places == ("NEW_SQE on Stream 2: 0.007 µs", "type NEW_CORE (Add): 0.005 µs")
 
 
 @pytest.mark.parametrize("vendor", ["", "ascend"])

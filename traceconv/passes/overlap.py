@@ -362,8 +362,8 @@ def device_times(trace: Trace) -> list[DeviceTime]:
     ]
 
 
-_TYPE_KEYS = ("Task Type", "Accelerator Core", "type")
-"""Arguments that give the type of a task."""
+_TYPE_KEYS = ("Task Type", "Accelerator Core", "type", "hlo_category")
+"""Arguments that give the type of a task. Without them its track may name it."""
 
 
 def _with_unclassified(trace: Trace, analyses: Sequence[Analysis]) -> Trace:
@@ -377,6 +377,8 @@ def _with_unclassified(trace: Trace, analyses: Sequence[Analysis]) -> Trace:
         rows = result.work.unclassified
         spans = np.stack((events.start_ns[rows], events.ends(rows)), axis=1)
         alone = length_within(result.sets[_UNCLASSIFIED], spans)
+        if trace.hints.partial_device:  # what hides them is not known
+            alone = events.dur_ns[rows]
         rows, alone = rows[alone > 0], alone[alone > 0]
         for name in np.unique(events.name[rows]).tolist():
             of_name = events.name[rows] == name
@@ -386,18 +388,20 @@ def _with_unclassified(trace: Trace, analyses: Sequence[Analysis]) -> Trace:
                 count + int(of_name.sum()),
                 rows[of_name][0],
             )
-    types: dict[str, list[tuple[int, int, str]]] = {}
+    types: dict[tuple[str, str, str], list[tuple[int, int, str]]] = {}
     for name, (ns, count, row) in by_name.items():
-        args = trace.args[int(events.args[row])]
-        typed = next((args[key] for key in _TYPE_KEYS if args.get(key)), "")
-        types.setdefault(str(typed), []).append((ns, count, trace.strings[name]))
+        args, called = trace.args[int(events.args[row])], trace.strings[name][:80] or "no name"
+        typed = str(next((args[key] for key in _TYPE_KEYS if args.get(key)), ""))[:80]
+        on_track = ("", f" on {trace.tracks[int(events.track[row])].name}")
+        around = (f"type {typed} (", ")") if typed else on_track
+        key = ("", "", typed) if typed == called else (*around, typed)
+        types.setdefault(key, []).append((ns, count, called))
     if types:  # the run that wrote a merged trace has counted the same tasks
         trace = replace(trace, issues=trace.issues.copy(without="unclassified-tasks"))
-    for typed, names in sorted(types.items(), key=lambda item: -sum(ns for ns, _, _ in item[1])):
-        called = max(names)[2]
-        kind = f"type {typed[:80]} ({called[:80]})" if typed not in ("", called) else called[:80]
-        where = f"{kind or 'no type'}: {us_text(sum(ns for ns, _, _ in names))} µs"
-        trace = trace.with_issue("unclassified-tasks", where, sum(n for _, n, _ in names))
+    times = {key: sum(ns for ns, _, _ in names) for key, names in types.items()}
+    for key, ns in sorted(times.items(), key=lambda item: -item[1]):
+        where = f"{key[0]}{max(types[key])[2]}{key[1]}: {us_text(ns)} µs"
+        trace = trace.with_issue("unclassified-tasks", where, sum(n for _, n, _ in types[key]))
     return trace
 
 

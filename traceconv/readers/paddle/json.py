@@ -323,8 +323,8 @@ def _expected(reading: Reading, lanes: list[Lane], lane: I32) -> tuple[list[int]
     for code, category in enumerate(shapes.category):
         slices = shapes.phase[code] == "X"
         expect.append(FIELDS if slices else MEMORY if category in MEMORY_TYPES else RAW)
-        host = slices and lanes[lane[code]].what in (What.PYTHON, What.NATIVE, What.HOST)
-        types.append(category if host else "")
+        named = (What.PYTHON, What.NATIVE, What.HOST, What.UNKNOWN)
+        types.append(category if slices and lanes[lane[code]].what in named else "")
     return expect, types
 
 

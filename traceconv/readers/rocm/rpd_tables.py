@@ -83,7 +83,7 @@ OPERATIONS = structs.replace(
         "getOclCommandKindString in ROCm's rocclr (activity.cpp, 2026), RocprofDataSource.cpp and "
         "CuptiDataSource.cpp of ROCm/rocmProfileData (2026-03)",
     ),
-    args=("queue", "call"),
+    args=("queue", "call", "type"),
 )  # fmt: skip
 MONITORS = RowLayout(
     table="rocpd_monitor",

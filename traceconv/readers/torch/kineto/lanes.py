@@ -237,6 +237,8 @@ class Classifier:
         stream = int(match[1]) if match and match[1] not in _NO_STREAMS else -1
         stream_name = f"Stream {match[1]}{match[2] or ''}" if match else lane.tid
         name = "No stream" if match and stream < 0 else stream_name
+        if sort is Sort.OTHER:
+            name = f"{name} ({lane.category})"
         group = f"GPU {lane.pid}" if len(self.processes.devices) > 1 else ""
         layer, title = _OF_SORT.get(sort, (Layer.DEVICE, "GPU Hardware"))
         track = Track(
