@@ -210,6 +210,13 @@ def test_a_query_reaches_nothing_outside(sql, tmp_path):
     assert secret_variable
 
 
+def test_a_query_sees_no_folder_of_the_machine(monkeypatch):
+    """Neither the home folder nor the current one, whatever is made of a setting."""
+    monkeypatch.setenv("HOME", "/home/alice")
+    shown = str(rows("from duckdb_settings()"))
+    assert "alice" not in shown and str(Path.cwd()) not in shown
+
+
 def test_memory_is_limited():
     """A query that needs more ends with an error that names the option."""
     with pytest.raises(ResourceError, match="mem_limit"):

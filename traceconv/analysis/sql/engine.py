@@ -28,20 +28,23 @@ from traceconv.core.side_tables import ABSENT, DataTable
 Shown = Callable[[str, str], str]
 
 SETTINGS = {
-    "enable_external_access": "false",
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
     "python_enable_replacements": "false",
     "temp_directory": "",
+    "secret_directory": ".",  # else it names the home folder
 }
 
-AS_SQLITE = (
+FIRST = (
+    # in the settings of a connection, it would list the current folder as an exception
+    "set enable_external_access = false",
+    # Perfetto's engine is SQLite; its queries mean the same here
     "set integer_division = true",  # 7 / 2 is 3
     "set default_null_order = 'nulls_first_on_asc_last_on_desc'",
 )
-"""Perfetto's engine is SQLite; its queries mean the same here."""
+"""Statements that come before all others."""
 
 MACROS = {
     # columns have other names inside, so that those of the argument are the caller's
@@ -104,7 +107,7 @@ class Engine:
         if memory:
             config["memory_limit"] = f"{memory // 1000}KB"
         self._connection = self._duckdb.connect(":memory:", config=config)
-        for setting in AS_SQLITE:
+        for setting in FIRST:
             self._connection.execute(setting)
         try:
             self._statements = self._duckdb.extract_statements(sql)
