@@ -147,7 +147,7 @@ BY: Mapping[str, tuple[str, ...]] = {
     "comm": ("comm", "comm_op"),
     "link": ("link",),
     "collective": ("collective", "collective_wait"),
-    "expert": ("expert", "expert_peer"),
+    "expert": ("expert", "expert_layer", "expert_peer"),
     "cluster": ("cluster", "cluster_bandwidth"),
     "idle": ("idle", "idle_gap"),
     "launch": ("launch", "launch_queue"),

@@ -212,14 +212,28 @@ def _of_template(call: Call) -> Work:
     raise ValueError(call.dims)
 
 
-def _grouped(call: Call, pairs: bool = False) -> Work:
-    """Rows of the first input, sorted by group, each with the matrix of its group."""
+def _groups_of(call: Call) -> Sequence[tuple[int, Shape]]:
+    """Index and shape of the rows and of the matrices of a grouped product."""
     tensors = call.tensors(2)
     if tensors[1][1] == tensors[0][1] or (
         len(tensors) > 2 and len(tensors[1][1]) == 2 < len(tensors[2][1])
     ):
         tensors = tensors[1:]  # behind their result
-    (left, left_shape), (right, right_shape) = tensors[:2]
+    return tensors[:2]
+
+
+def grouped_rows(dims: str) -> int:
+    """Rows of a grouped product with the argument "Input Dims"; -1 where it has no matrices."""
+    try:
+        (_, rows), (_, matrices) = _groups_of(Call(json.loads(dims) if dims else [], [], []))
+    except (ValueError, TypeError, IndexError, RecursionError):
+        return -1
+    return rows[0] if len(rows) == 2 and len(matrices) == 3 else -1
+
+
+def _grouped(call: Call, pairs: bool = False) -> Work:
+    """Rows of the first input, sorted by group, each with the matrix of its group."""
+    (left, left_shape), (right, right_shape) = _groups_of(call)
     if len(left_shape) != 2 or len(right_shape) != 3:
         return _product(call, left, right, pairs=pairs)
     if left_shape[1] not in right_shape[1:]:
@@ -510,6 +524,12 @@ def model_of(name: str) -> Callable[[Call], Work] | None:
     if library[0] == "aten::":
         return None
     return next(_of_libraries(name, bare), None)
+
+
+def is_grouped(name: str) -> bool:
+    """Whether operators of this name multiply rows of several groups, each with a matrix."""
+    model = model_of(name)
+    return getattr(model, "func", model) is _grouped
 
 
 def _of_libraries(name: str, bare: str) -> Iterator[Callable[[Call], Work]]:
