@@ -144,6 +144,19 @@ def test_processes_of_the_cpu_backend(tmp_path):
     assert sorted(ranks(tmp_path)[0]) == [(0, 0), (1, 1), (2, 131072), (3, 131073)]
 
 
+def test_the_first_cpu_backends_number_no_devices(tmp_path):
+    """JAX 0.4 writes the operation alone; it computes or communicates all the same."""
+    plane = Plane("/host:CPU")
+    line = plane.line(1, "tf_XLATfrtCpuClient")
+    for start, name in ((10, "dot.1"), (20, "all-reduce.2")):
+        plane.add(line, name, start, 5, hlo_op=name, hlo_module="jit_f", program_id=1)
+    plane.add(line, "ThunkExecutor::Execute", 10, 20)
+    (tmp_path / "h.xplane.pb").write_bytes(space(plane))
+    assert [rank for rank, _ in ranks(tmp_path)[0]] == [None]
+    trace = read(tmp_path)
+    assert set(trace.events.op.tolist()) == {OpClass.COMPUTE, OpClass.HOST, OpClass.COMM}
+
+
 def test_what_the_viewer_made_is_known(tmp_path):
     """Files beside are claimed by the first capture, and read by none."""
     names = ("h.trace.json.gz", "h.op_stats.pb", "ALL_HOSTS.op_stats.pb", "perfetto_trace.json.gz")

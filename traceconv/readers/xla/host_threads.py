@@ -62,10 +62,15 @@ class HostThreads:
         self._memory(plane, rows)
 
     def _runs(self, plane: Plane) -> Mask:
-        """Events that are operations of the CPU backend: device work on host threads."""
+        """Events that are operations of the CPU backend: device work on host threads.
+
+        The first versions (JAX 0.4) number neither devices nor runs: ``Thunk::TraceMeEncode`` of
+        openxla/xla has ``hlo_op``, ``hlo_module`` and the number of the program alone.
+        """
         if self._device.kind != "CPU":
             return np.zeros(len(plane), bool)
-        return (plane.texts("hlo_op")[0] >= 0) & plane.integers("device_ordinal")[1]
+        numbered = plane.integers("device_ordinal")[1] | (self._device.number < 0)
+        return (plane.texts("hlo_op")[0] >= 0) & numbered
 
     def _belongs(self, plane: Plane) -> I64:
         """The device every event belongs to, -1 if nothing says it."""
@@ -142,8 +147,8 @@ class HostThreads:
         """
         steps = np.full(len(rows), -1, np.int32)
         marks = np.flatnonzero(marked)
-        if not len(marks) or not len(rows):
-            return steps
+        if not len(marks) or not len(rows) or self._device.number < 0:
+            return steps  # without numbers of runs, time is all that tells
         events = self._events(plane)
         by = launches(events, rows)
         unknown = int((by == UNKNOWN).sum())

@@ -164,12 +164,15 @@ class Lanes:
             rows.step[i] = step
             self._marked = True
         device, run = count_of(stats.device_ordinal), _integer(stats.run_id)
-        ran = device >= 0 and stats.hlo_op is not None
-        if ran or function or is_call(name) or (run is not None and device < 0):
-            program = _text(stats.hlo_module) if ran else function
+        numbered = device >= 0 and stats.hlo_op is not None
+        # the first versions number no devices; those of GPUs and TPUs have lanes of their own
+        unnumbered = stats.device_ordinal is None and not self._devices
+        ran = numbered or (unnumbered and stats.hlo_op is not None)
+        if numbered or function or is_call(name) or (run is not None and device < 0):
+            program = _text(stats.hlo_module) if numbered else function
             number = self._programs.setdefault(program, len(self._programs)) if program else -1
             span = int(rows.start_ns[i]), int(rows.dur_ns[i]), int(rows.track[i])
-            about = run or 0, run is not None, number, device if ran else -1, is_call(name)
+            about = run or 0, run is not None, number, device if numbered else -1, is_call(name)
             self._ran.append((rows.first + i, *span, *about))
         if not ran:
             return
@@ -179,7 +182,7 @@ class Lanes:
         rows.track[i] = self.build.track(
             layer,
             "XLA Ops",
-            f"CPU {device}",
+            f"CPU {device}" if device >= 0 else "",
             title,
             device=device,
             device_kind="CPU",

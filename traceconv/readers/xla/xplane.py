@@ -183,11 +183,14 @@ def _devices(space: Space) -> tuple[str, tuple[int, ...], int]:
     ordinals: set[int] = set()
     for plane in space.planes:
         if kind_of(plane.name) is Kind.HOST:
-            ops, _ = plane.texts("hlo_op")
+            operations = plane.texts("hlo_op")[0] >= 0
             number, present = plane.integers("device_ordinal")
-            ordinals |= set(number[(ops >= 0) & present].tolist())
-    ordinals = {n for n in ordinals if 0 <= n < 1 << 31}
-    return ("CPU", tuple(sorted(ordinals)), len(ordinals)) if ordinals else ("Host", (-1,), 1)
+            ordinals |= set(number[operations & present].tolist())
+            ordinals |= {-1} if (operations & ~present).any() else set()
+    numbered = {n for n in ordinals if 0 <= n < 1 << 31}
+    if numbered:
+        return "CPU", tuple(sorted(numbered)), len(numbered)
+    return "CPU" if -1 in ordinals else "Host", (-1,), 1
 
 
 def _ranks(
@@ -196,7 +199,7 @@ def _ranks(
     """The rank of every device and the evidence for it, by host and device number."""
     hosts: dict[str, _File] = {}
     for file in files:
-        if file.kind == "Host":
+        if file.numbers == (-1,):
             continue
         had = hosts.setdefault(file.host, file)
         numbers = tuple(sorted({*had.numbers, *file.numbers}))
