@@ -42,7 +42,7 @@ class Lost(msgspec.Struct, frozen=True):
         gap_ns:  the gaps between steps, per step, if they are material; they are in no step.
         computing_ns: the part of the step in which devices compute.
         per_step: whether steps are marked; else it is all that was recorded.
-        steps:   how many, over all ranks.
+        steps:   how many each rank has.
         losses:  the material ones, largest first.
     """
 
@@ -50,7 +50,7 @@ class Lost(msgspec.Struct, frozen=True):
     gap_ns: float = 0.0
     computing_ns: float = 0.0
     per_step: bool = True
-    steps: int = 0
+    steps: tuple[int, ...] = ()
     losses: tuple[Loss, ...] = ()
 
     @classmethod
@@ -72,7 +72,7 @@ class Lost(msgspec.Struct, frozen=True):
             gap_ns,
             sum(losses.per(COMPUTING) for losses in measured) / len(measured),
             all(losses.per_step for losses in measured),
-            sum(losses.steps for losses in measured),
+            tuple(losses.steps for losses in measured),
             tuple(loss for loss in classes if loss.ns >= _LEAST * (step_ns + gap_ns)),
         )
 

@@ -165,7 +165,10 @@ def overview(
     # gains of the replay first: savings of a rule may be bounds
     ordered = [
         finding
-        for group in (rows.straggler(judged.verdict), rows.findings(judged.findings))
+        for group in (
+            rows.straggler(judged.verdict),
+            rows.findings(judged.findings, judged.verdict),
+        )
         for finding in sorted(group, key=lambda finding: -(finding["ms_per_step"] or 0))
     ]
     curves = excerpts.curves(summaries, plan, zero_ns)
@@ -254,9 +257,17 @@ class _Rows:
     def place(self, rank: int, slice_facts: Mapping[str, Any]) -> dict[str, Any]:
         return excerpts.place(slice_facts, rank, self._plan, self._zero_ns)
 
-    def findings(self, judged: rules.Findings) -> Iterator[dict[str, Any]]:
-        """For every rule with findings, the most severe place in full and the others by name."""
+    def findings(
+        self, judged: rules.Findings, verdict: stragglers.Verdict
+    ) -> Iterator[dict[str, Any]]:
+        """For every rule with findings, the most severe place in full and the others by name; not
+        what the verdict on ranks says already."""
+        late = {culprit.rank for culprit in verdict.culprits}
         for leading, further in judged.by_rule():
+            if leading.rule.id == "compute-spread" and leading.rank in late:
+                continue
+            if leading.rule.id == "stage-imbalance" and verdict.stage:
+                continue
             also = [f"{finding.place()} ({finding.amount()})" for finding in further]
             saving = [leading.saving()] if leading.saving() else []
             drawn = [slice_ for slice_ in leading.slices if slice_.lane]

@@ -33,14 +33,22 @@ def sentences(
 def _busy(lost: Lost, overlap: Told) -> str:
     if not overlap.get("rows"):
         return "No device work was recorded, so it is unknown where time goes."
-    n_steps = sum(row["steps"] for row in overlap["rows"])
-    subject = (
-        f"{n_steps} steps with device work" if overlap["per"] == "step" else "No step is marked"
-    )
+    subject = "No step is marked"
+    if overlap["per"] == "step":
+        subject = f"{_counted([row['steps'] for row in overlap['rows']], 'step')} with device work"
     shares = [f"computing {lost.percent(lost.computing_ns)}"] if lost.steps else []
     shares.append("device utilisation " + " ".join(_utilisation(overlap)))
     coverage = "; ".join(overlap.get("coverage", ()))
     return f"{subject}: {', '.join(shares)}{f' ({coverage})' if coverage else ''}."
+
+
+def _counted(steps: Sequence[int], noun: str) -> str:
+    """``8 steps of each of 4 ranks``; ``steps`` has those of each rank."""
+    each, every = ({*steps}, " of all ranks") if len(steps) > 1 else (set(), "")
+    if len(each) == 1:
+        every = f" of each of {len(steps)} ranks"
+    count = steps[0] if len(each) == 1 else sum(steps)
+    return f"{count} {noun}{'s' * (count > 1)}{every}"
 
 
 def _utilisation(overlap: Told) -> tuple[str, str]:
@@ -83,8 +91,8 @@ def tiles(lost: Lost, overlap: Told, verdict: Told, shape: JobShape) -> list[dic
     figures = []
     if lost.steps:
         per = "Step" if lost.per_step else "Recorded"
-        counted = f"{lost.steps} {'step' if lost.per_step else 'recording'}{'s' * (lost.steps > 1)}"
-        mean = f"mean of {counted}, all ranks" if lost.steps > 1 else f"of {counted}"
+        counted = _counted(lost.steps, "step" if lost.per_step else "recording")
+        mean = f"mean of {counted}" if sum(lost.steps) > 1 else f"of {counted}"
         note = f"and gaps of {time(lost.gap_ns)}" if lost.gap_ns else mean
         figures.append((per, time(lost.step_ns), note))
         basis = "of step and gaps" if lost.gap_ns else "of a step" if lost.per_step else "of it"
@@ -97,7 +105,8 @@ def tiles(lost: Lost, overlap: Told, verdict: Told, shape: JobShape) -> list[dic
             for words, ns, of_what in shares
         ]
     if overlap.get("rows"):
-        figures.append(("Device utilisation", *_utilisation(overlap)))
+        value, of_what = _utilisation(overlap)
+        figures.append(("Device utilisation", value, f"{of_what}{' alone' * (lost.gap_ns > 0)}"))
     if len(verdict["ranks"]) > 1:
         culprit = verdict["culprit"]
         value = f"rank {culprit['rank']}" if culprit else verdict["verdict"]
