@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.analysis.rank_facts import COPIES, IDLE
 from traceconv.analysis.rules.definition import (
@@ -25,7 +24,14 @@ from traceconv.analysis.rules.definition import (
     slices_of,
 )
 from traceconv.analysis.tables.fields import is_ascend
-from traceconv.analysis.tables.host import launches
+from traceconv.analysis.tables.host import (
+    COLLECTION,
+    ONLY_WAITS,
+    SYNCHRONISATION,
+    called,
+    launches,
+    leading_rows,
+)
 from traceconv.analysis.utilisation import measured, share
 from traceconv.core.columns import once_each
 from traceconv.core.intervals import (
@@ -36,41 +42,28 @@ from traceconv.core.intervals import (
     total,
     union,
 )
-from traceconv.core.model import I64, Kind, Layer, Mask, OpClass, StepTable, Trace
+from traceconv.core.model import I64, Layer, Mask, OpClass, StepTable, Trace
 from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
-from traceconv.passes.input_wait import input_spans, leading
+from traceconv.passes.input_wait import input_spans
 from traceconv.passes.overlap import DeviceTime, device_times
 
 THEME = "host"
 MSPROF_ANALYZE = "msprof-analyze"
 
 
-def _called(names: str, flags: int = 0) -> NameTest:
-    pattern = lazy_regex(names, flags)
-    return NameTest(lambda name: pattern.fullmatch(name))
-
-
-_VERSION = r"(?:_v\d+|_ptsz|_ptds)*(?:\[.*)?"
-_WAITS = (
-    r"(?:cuda|hip|cu|rt)(?:Device|Stream|Event|Ctx)Synchronize(?:WithTimeout)?"
-    r"|(?:AscendCL@)?aclrtSynchronize(?:Device|Stream|Event)(?:WithTimeout)?"
-)
-_ONLY_WAITS = _called(f"(?:{_WAITS}){_VERSION}")
-_SYNC = _called(rf"(?:{_WAITS}|(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol)?){_VERSION}")
-_ALLOCATION = _called(
+_ALLOCATION = called(
     r"(?:(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister)\w*"
     r"|cuMem(?:Alloc|Free|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)\w*"
     r"|(?:AscendCL@)?acl(?:rt)?(?:Malloc|Free)\w*|rt(?:Malloc|Free)\w*)(?:\[.*)?"
 )
-_COMPILATION = _called(
+_COMPILATION = called(
     r"(?:AscendCL@)?aclop(?:CompileAndExecute|Compile)\w*"
     r"|.*_compile\.compile_inner(?: \(dynamo_timed\))?"
     r"|(?:.*/)?torch/_dynamo/convert_frame\.py\(\d+\): (?:_compile|compile_inner)"
     r"|(?:.*/)?torch/_inductor/compile_fx\.py\(\d+\): compile_fx(?:_inner)?"
 )
-_COLLECTION = _called(r"(?:Python )?GC(?: .*)?|gc\.collect|<built-in function collect>", re.I)
 _COPY = lazy_regex(
     r"(?i:Host[\W_]*(?:to|->)[\W_]*Device|Device[\W_]*(?:to|->)[\W_]*Host)"
     r"|(?<![A-Z])(?:H(?:2|to|To|TO|->)D|D(?:2|to|To|TO|->)H)(?![A-Za-z])"  # "MemcpyD2H"
@@ -86,15 +79,6 @@ BOUND_NS = 100_000
 
 
 # -- calls --------------------------------------------------------------------------------
-
-
-def _rows(trace: Trace, names: NameTest, *layers: Layer) -> NDArray[np.intp]:
-    """Slices with these names on the threads that launch work."""
-    events, rows = trace.events, rows_named(trace, names)
-    if rows.any():
-        rows &= events.kind == Kind.SLICE
-        rows &= trace.rows_of(*layers) & leading(trace)[events.track]
-    return np.flatnonzero(rows)
 
 
 def inside(time: I64, spans: I64) -> Mask:
@@ -125,7 +109,7 @@ def _calls(
             return None
         if marked and not steps.marked.all():
             return None
-        rows = _rows(trace, names, *layers)
+        rows = leading_rows(trace, names, *layers)
         if recorded and not len(rows):
             return None
         events, spans = trace.events, np.stack((steps.start_ns, steps.end_ns), axis=1)
@@ -162,7 +146,7 @@ def idle_gaps(trace: Trace, steps: StepTable) -> list[tuple[DeviceTime, I64]]:
     return gaps_of_devices
 
 
-_sync_calls = _calls(_SYNC, Layer.RUNTIME)
+_sync_calls = _calls(SYNCHRONISATION, Layer.RUNTIME)
 
 
 def _synchronised(trace: Trace) -> Known | None:
@@ -170,14 +154,14 @@ def _synchronised(trace: Trace) -> Known | None:
     calls_facts = _sync_calls(trace)
     if calls_facts is None or trace.hints.partial_device:
         return None
-    steps, rows = measured(trace.steps), _rows(trace, _SYNC, Layer.RUNTIME)
+    steps, rows = measured(trace.steps), leading_rows(trace, SYNCHRONISATION, Layer.RUNTIME)
     calls = union(trace.events.start_ns[rows], trace.events.ends(rows))
     behind = sum(
         total(gaps[inside(gaps[:, 0], calls)]) for _, gaps in idle_gaps(trace, steps) if len(gaps)
     )
     figures = {**calls_facts["figures"], "idle_behind_them_ns": round(behind / len(steps))}
     if n_launches := len(launches(trace).device):
-        waits = trace.events.start_ns[_rows(trace, _ONLY_WAITS, Layer.RUNTIME)]
+        waits = trace.events.start_ns[leading_rows(trace, ONLY_WAITS, Layer.RUNTIME)]
         only = int(inside(waits, union(steps.start_ns, steps.end_ns)).sum())
         figures["per_launch_percent"] = 100 * only / n_launches
     return {**calls_facts, "value": float(share(behind, steps.known_ns.sum())), "figures": figures}
@@ -315,7 +299,7 @@ RULES: tuple[Rule, ...] = (
         "recorded collections of Python (torch_npu records them with gc_detect_threshold)",
         "Collect explicitly on all ranks in the same step, at a fixed interval (gc.disable, "
         "gc.collect), or gc.freeze long-lived objects, so that ranks do not pause in turn.",
-        _calls(_COLLECTION, Layer.HOST, Layer.RUNTIME, recorded=True),
+        _calls(COLLECTION, Layer.HOST, Layer.RUNTIME, recorded=True),
     ),
     Rule(
         "compilation",

@@ -149,7 +149,7 @@ BY: Mapping[str, tuple[str, ...]] = {
     "collective": ("collective", "collective_wait"),
     "expert": ("expert", "expert_layer", "expert_peer"),
     "cluster": ("cluster", "cluster_bandwidth"),
-    "idle": ("idle", "idle_gap"),
+    "idle": ("idle", "idle_step", "idle_gap"),
     "launch": ("launch", "launch_queue"),
     "stack": ("stack", "stack_path"),
     "range": ("range", "range_instance"),

@@ -18,6 +18,7 @@ from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.ordering import in_lanes
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
+from traceconv.passes.input_wait import leading
 from traceconv.passes.places import threads
 from traceconv.passes.projection import is_projection
 
@@ -263,3 +264,35 @@ def _work(trace: Trace) -> tuple[NDArray[np.intp], I8]:
     on_device = trace.rows_of(Layer.DEVICE) | (events.op == OpClass.COMM)
     rows = np.flatnonzero(on_device & (events.kind == Kind.SLICE))
     return rows, events.op[rows]
+
+
+# -- calls that keep a device waiting -----------------------------------------------------
+
+
+def called(names: str, flags: int = 0) -> NameTest:
+    """A test of names by a pattern of the whole name."""
+    pattern = lazy_regex(names, flags)
+    return NameTest(lambda name: pattern.fullmatch(name))
+
+
+_VERSION = r"(?:_v\d+|_ptsz|_ptds)*(?:\[.*)?"
+_WAITS = (
+    r"(?:cuda|hip|cu|rt)(?:Device|Stream|Event|Ctx)Synchronize(?:WithTimeout)?"
+    r"|(?:AscendCL@)?aclrtSynchronize(?:Device|Stream|Event)(?:WithTimeout)?"
+)
+ONLY_WAITS = called(f"(?:{_WAITS}){_VERSION}")
+SYNCHRONISATION = called(
+    rf"(?:{_WAITS}|(?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol)?){_VERSION}"
+)
+"""Calls of the runtime that wait for the device; and copies that do so, too."""
+COLLECTION = called(r"(?:Python )?GC(?: .*)?|gc\.collect|<built-in function collect>", re.I)
+"""Garbage collections of Python."""
+
+
+def leading_rows(trace: Trace, names: NameTest, *layers: Layer) -> NDArray[np.intp]:
+    """Slices with these names on the threads that launch work."""
+    events, rows = trace.events, rows_named(trace, names)
+    if rows.any():
+        rows &= events.kind == Kind.SLICE
+        rows &= trace.rows_of(*layers) & leading(trace)[events.track]
+    return np.flatnonzero(rows)

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import (
     NOTHING,
+    RANK,
     TIMED,
     Column,
     Ranked,
     Table,
+    grouped,
     ordered,
     stacked,
     texts,
@@ -20,9 +22,16 @@ from traceconv.analysis.tables.definition import (
 )
 from traceconv.analysis.tables.fields import names_of
 from traceconv.analysis.tables.groups import Groups, mean, share
-from traceconv.analysis.tables.host import kernels, launches
+from traceconv.analysis.tables.host import (
+    COLLECTION,
+    SYNCHRONISATION,
+    kernels,
+    launches,
+    leading_rows,
+)
+from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.utilisation import measured
-from traceconv.core.columns import I64, once_each
+from traceconv.core.columns import I64, Mask, once_each
 from traceconv.core.intervals import intersection, length_within, merged, subtraction, union
 from traceconv.core.model import Covered, Kind, Layer, OpClass, Trace
 from traceconv.core.side_tables import ABSENT, Columns
@@ -36,8 +45,9 @@ GAPS_KEPT = 1000
 FULL = 1024
 """Launches that a stream of CUDA holds before calls wait (Holistic Trace Analysis)."""
 
-CAUSES = ("input", "late launch", "dependency", "unknown")
-_INPUT, _LATE, _DEPENDENCY, _UNKNOWN = range(len(CAUSES))
+CAUSES = ("input", "garbage collection", "synchronisation", "late launch", "copy", "dependency",
+          "unknown")  # fmt: skip
+_INPUT, _COLLECTION, _SYNCHRONISATION, _LATE, _COPY, _DEPENDENCY, _UNKNOWN = range(len(CAUSES))
 
 
 @once_each
@@ -83,20 +93,48 @@ def _of_device(
     launched[calls.device] = calls.time_ns
     time = launched[row]
     cause = np.where(time < 0, _UNKNOWN, np.where(time >= idle[:, 0], _LATE, _DEPENDENCY))
-    waits = length_within(input_spans(trace), idle)
-    cause[2 * waits > idle[:, 1] - idle[:, 0]] = _INPUT
+    synchronising = leading_rows(trace, SYNCHRONISATION, Layer.RUNTIME)
+    waiting = length_within(_spans(trace, synchronising), np.stack((idle[:, 0], idle[:, 0] + 1), 1))
+    cause[(cause == _LATE) & (waiting > 0)] = _SYNCHRONISATION
+    if trace.hints.vendor == "ascend":
+        cause[(cause == _DEPENDENCY) & _fills(device_time.copying, idle)] = _COPY
+    collections = leading_rows(trace, COLLECTION, Layer.HOST, Layer.RUNTIME)
+    cause[_fills(_spans(trace, collections), idle)] = _COLLECTION
+    cause[_fills(input_spans(trace), idle)] = _INPUT
     return idle, i_step, cause.astype(np.int64), row.astype(np.intp)
+
+
+def _spans(trace: Trace, rows: NDArray[np.intp]) -> I64:
+    return union(trace.events.start_ns[rows], trace.events.ends(rows))
+
+
+def _fills(spans: I64, idle: I64) -> Mask:
+    """Whether the spans take most of each interval."""
+    is_filled: Mask = 2 * length_within(spans, idle) > idle[:, 1] - idle[:, 0]
+    return is_filled
 
 
 def _idle_facts(trace: Trace) -> Columns:
     spans, _, _, cause, _ = _gaps(trace)
     if not len(spans):
         return NOTHING
-    groups = Groups.of(cause)
-    return {
-        "Cause": texts([CAUSES[i] for i in cause[groups.first].tolist()]),
-        **groups.measured(spans[:, 1] - spans[:, 0]),
-    }
+    return grouped(spans[:, 1] - spans[:, 0], {"Cause": Texts(CAUSES, cause)})
+
+
+def _step_facts(trace: Trace) -> Columns:
+    spans, step, _, cause, _ = _gaps(trace)
+    if not len(spans):
+        return NOTHING
+    causes = Texts(CAUSES, cause)
+    keys = {"Step": np.where(step < 0, ABSENT, step), "Cause": causes}
+    return grouped(spans[:, 1] - spans[:, 0], keys)
+
+
+def _steps(ranked: Ranked) -> Columns:
+    rows = timed(ranked, within=("Step",))
+    job_last = np.where(rows[RANK] == ABSENT, np.iinfo(np.int64).max, rows[RANK])
+    order = np.lexsort((-rows["Total Time(ns)"], rows["Step"], job_last))
+    return {name: column[order] for name, column in rows.items()}
 
 
 def _gap_facts(trace: Trace) -> Columns:
@@ -110,7 +148,7 @@ def _gap_facts(trace: Trace) -> Columns:
         "Device": np.where(device[longest] < 0, ABSENT, device[longest]),
         "Start Time(ns)": spans[longest, 0],
         "Length(ns)": length[longest],
-        "Cause": texts([CAUSES[i] for i in cause[longest].tolist()]),
+        "Cause": Texts(CAUSES, cause[longest]).column(),
         "Before": names_of(trace, row[longest]).column(),
     }
 
@@ -172,19 +210,36 @@ def _queue_facts(trace: Trace) -> Columns:
     }
 
 
+_FORMULA = (
+    "Intervals within steps in which a device does nothing, by the first cause that applies. input "
+    "= waiting for input takes most of the interval. garbage collection = that of Python does, on "
+    "a thread that launches work. synchronisation = as late launch, and the interval begins while "
+    "such a thread waits for the device in a call of the runtime. late launch = the call that "
+    "launches the work after it begins in the interval or later: the host was late. copy = copies "
+    "take most of the interval: on NPUs copies are idle time. dependency = the work after it was "
+    "launched before: it waited for another stream or an event. unknown = no launch was recorded. "
+    "Waiting in collectives is no idle time, but exposed communication: see collective_wait."
+)
+
 TABLES: Sequence[Table] = (
     Table(
         "idle",
         "Idle time by cause",
-        "Intervals within steps in which a device does nothing, by cause. input = most of the "
-        "interval waits for input. late launch = the call that launches the work after it begins "
-        "in the interval or later: the host was late. dependency = that work was launched before: "
-        "it waited for another stream, an event or a synchronisation. unknown = no launch was "
-        "recorded. Count, Total, Min, Avg, Max of lengths; Ratio = Total / idle time of the rank. "
-        "On NPUs copies are idle time.",
+        f"{_FORMULA} Count, Total, Min, Avg, Max of lengths; Ratio = Total / idle time of the "
+        "rank.",
         "device work in steps",
         Column.parse(f"Rank, Cause:text, {TIMED}"),
         _idle_facts,
+    ),
+    Table(
+        "idle_step",
+        "Idle time by step and cause",
+        "As the table idle, by step; Ratio = Total / idle time of the step.",
+        "device work in steps",
+        Column.parse(f"Rank, Step, Cause:text, {TIMED}"),
+        _step_facts,
+        _steps,
+        capped=True,
     ),
     Table(
         "idle_gap",
