@@ -318,8 +318,8 @@ class Capture:
         verdict = self.diagnosis.verdict
         late = verdict.late if verdict else ()
         for where, line in (("report", said["headline"]), ("diagnose", self.diagnosis.headline)):
-            if verdict:  # what comes first is the verdict, which is not recomputed
-                line = line.removeprefix(verdict.headline()).lstrip()
+            if verdict:  # a verdict that comes before the losses is not recomputed
+                line = line.removeprefix(verdict.headline()).lstrip() or line
             for rank, one in self.ranks.items():
                 if one.place:
                     line = line.replace(f"rank {rank} ({one.place})", f"rank {rank}")

@@ -167,14 +167,13 @@ class Steps:
 
     def _computing(self):
         """Where computing would have been seen: of NPUs from the first operator to the last, in
-        every window; of GPUs wherever there are kernels or copies at all."""
-        rows = [r for r in self.work if r.lane.layer == "device" and r.cls in (*KERNELS, "copy")]
+        every window; of GPUs wherever there are kernels at all."""
+        rows = [r for r in self.work if r.lane.layer == "device" and r.cls in KERNELS]
         if not self.fact.ascend:
             return [(-(2**62), 2**62)] if rows else []
         windows = defaultdict(list)
         for row in rows:
-            if row.cls in KERNELS:
-                windows[sum(start <= row.start for start, _ in self.rank.windows)].append(row)
+            windows[sum(start <= row.start for start, _ in self.rank.windows)].append(row)
         return [(min(r.start for r in w), max(r.end for r in w)) for w in windows.values()]
 
     @staticmethod
