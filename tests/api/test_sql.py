@@ -132,6 +132,33 @@ def test_only_what_is_named_is_made(monkeypatch):
     assert rows("select 1 + 1") == [(2,)]
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select count(*) from (select * from slice natural join counters)",
+        "select count(columns('dep.*')) from slice where dur >= 0",
+        "select max(s) from slice s",
+        "from (pivot slice on depth using sum(dur) group by name) order by name",
+        "select count(args), count(distinct args) from events",
+        "select sum(arg_set_id), max(parent_id) from slice",
+        "select max(typeof(name)), count(distinct op) from slice where name like 'H%'",
+        "from slice order by id",
+        "from events order by all",
+        "select * exclude (track_id) from slice join track on track.id = track_id order by all",
+    ],
+)
+def test_only_columns_that_are_read_are_made(sql):
+    """Rows are the same however columns are named. All columns are made for several statements."""
+    assert rows(sql) == rows(f"select 1; {sql}") != []
+
+
+def test_a_column_that_there_is_not_is_refused_at_once(monkeypatch):
+    """The SQL is checked before a rank is read."""
+    monkeypatch.setattr("traceconv.api.sql.read_ranks", None)
+    with pytest.raises(OptionError, match="nam"):
+        rows("select nam from slice")
+
+
 def test_results_are_exact():
     """Whole numbers to 64 bits, also sums; NULL is absent; SQLite's division and order of NULL."""
     sql = "select sum(v)::hugeint s, 7 / 2 as half, avg(v) a from (values ({0}), (1)) t(v)"

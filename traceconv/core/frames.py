@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -128,8 +129,11 @@ def to_pandas(columns: Frame, complete: Collection[str] = ()) -> Any:
     return pandas.DataFrame({name: column(name, values) for name, values in columns.items()})
 
 
-def to_arrow(columns: Frame) -> Any:
+def to_arrow(columns: Frame, needed: Collection[str] | None = None) -> Any:
     """A ``pyarrow.Table``; texts that repeat are dictionaries.
+
+    Args:
+        needed: names of columns; the others are empty. None for all.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
@@ -143,7 +147,16 @@ def to_arrow(columns: Frame) -> Any:
             sound = (value and value.encode("utf-8", "replace").decode() for value in values)
             return arrow.array(sound, arrow.string())
 
-    def column(values: NDArray[Any] | Words) -> Any:
+    @cache
+    def empty(kind: Any) -> Any:
+        return arrow.nulls(len(next(iter(columns.values()))), kind)
+
+    def column(name: str, values: NDArray[Any] | Words) -> Any:
+        if needed is not None and name not in needed:
+            if isinstance(values, Words):
+                return empty(arrow.dictionary(arrow.int32(), arrow.string()))
+            is_text = values.dtype == object
+            return empty(arrow.string() if is_text else arrow.from_numpy_dtype(values.dtype))
         if isinstance(values, Words):
             codes = arrow.array(values.codes, mask=values.codes < 0)
             return arrow.DictionaryArray.from_arrays(codes, texts(values.values))
@@ -152,7 +165,7 @@ def to_arrow(columns: Frame) -> Any:
         absent = values == ABSENT if values.dtype == np.int64 else np.isnan(values)
         return arrow.array(values, mask=absent)
 
-    return arrow.table({name: column(values) for name, values in columns.items()})
+    return arrow.table({name: column(name, values) for name, values in columns.items()})
 
 
 def arrow_below(parts: Sequence[Any]) -> Any:

@@ -6,7 +6,7 @@ and the reference (``docs/reference/parquet.md``) follow from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,18 +143,26 @@ def blocks(trace: Trace, name: str) -> Iterator[slice]:
 
 
 def arrow_table(
-    trace: Trace, name: str, rows: slice = slice(None), args: Sequence[str | None] | None = None
+    trace: Trace,
+    name: str,
+    rows: slice = slice(None),
+    args: Sequence[str | None] | None = None,
+    needed: Collection[str] | None = None,
 ) -> Any:
     """A table of a rank, or some rows of it, as a ``pyarrow.Table`` of :func:`schema`.
 
     Args:
         args: the texts of the column ``args``, if not those that were read.
+        needed: names of columns; the others are empty. None for all.
     """
     arrow, table_schema = frames.extra("pyarrow", "arrow"), schema(name)
-    columns = dict(rank_table(trace, name, rows, args is None))
-    if args is not None:
-        columns["args"] = np.array([*args, None], object)[:-1]
-    return arrow.table(frames.to_arrow(columns).columns, schema=table_schema)
+    read = args is None and (needed is None or "args" in needed)
+    columns = dict(rank_table(trace, name, rows, read))
+    if name == "events" and not read:
+        texts = np.full(len(columns["rank"]), None, object)
+        texts[:] = args
+        columns["args"] = texts
+    return arrow.table(frames.to_arrow(columns, needed).columns, schema=table_schema)
 
 
 def _rows(trace: Trace, name: str, rows: slice, args: bool) -> dict[str, Any]:

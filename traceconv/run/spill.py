@@ -156,13 +156,16 @@ class SpilledRank:
         assert self.account.capture.rank is not None, "ranks are resolved before reading"
         return self.account.capture.rank
 
-    def load(self) -> Trace:
+    def load(self, args: bool = True) -> Trace:
         """The trace; its columns are read from disk as they are used.
+
+        Args:
+            args: False leaves the arguments of a packed rank empty.
 
         Raises:
             SourceError: its file, or the input its arguments are in, is not what it was.
         """
-        trace, mapped = rank_file.load(self.path, *self._place)
+        trace, mapped = rank_file.load(self.path, *self._place, args)
         self._mapped.update(mapped)
         return self._changed(trace)
 
@@ -222,7 +225,7 @@ class InMemoryRank(SpilledRank):
     def account(self) -> RankAccount:
         return RankAccount.of(self.load())
 
-    def load(self) -> Trace:
+    def load(self, args: bool = True) -> Trace:
         return self._changed(self._trace)
 
     def load_within(self, start_ns: int | None, end_ns: int | None) -> Trace:

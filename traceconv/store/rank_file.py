@@ -683,19 +683,20 @@ def collective_records(path: Path, offset: int = 0, size: int | None = None) -> 
 
 
 def load(
-    path: Path, offset: int = 0, size: int | None = None
+    path: Path, offset: int = 0, size: int | None = None, args: bool = True
 ) -> tuple[Trace, tuple[mmap.mmap, ...]]:
     """The trace of a rank on disk, and the mappings whose pages it uses.
 
     Args:
-        at, size: the segment of the file that it is in.
+        offset, size: the segment of the file that it is in.
+        args: False leaves packed arguments empty.
 
     Raises:
         SourceError, MalformedInputError: the file, or the input it points to, is not what it was.
     """
     opened = _Opened(path, offset, size)
     with opened.reading("columns"):
-        trace = _trace(opened)
+        trace = _trace(opened, args=args)
         _check(trace)
     inputs = (blob for blob in trace.args.blobs if isinstance(blob, mmap.mmap))
     return trace, (opened.mapped, *inputs)
@@ -740,7 +741,7 @@ def load_blocks(path: Path, needed: Mask, offset: int = 0, size: int | None = No
         return replace(trace, ledger=ledger)
 
 
-def _trace(opened: _Opened, rows: I32 | None = None) -> Trace:
+def _trace(opened: _Opened, rows: I32 | None = None, args: bool = True) -> Trace:
     """The trace; only some rows of events, ascending, if ``rows`` names them."""
     tables: dict[str, Any] = {
         table: cls(**{name: opened.column(f"{table}.{name}") for name in cls.COLUMNS})
@@ -753,10 +754,11 @@ def _trace(opened: _Opened, rows: I32 | None = None) -> Trace:
         )
         tables["flows"] = _flows_between(tables["flows"], rows)
     facts = _account(opened)
+    needed = None if rows is None else tables["events"].args
     return Trace(
         tracks=_tracks(opened),
         strings=Strings(opened.texts("strings")),
-        args=opened.args(None if rows is None else tables["events"].args),
+        args=opened.args(needed if args else np.empty(0, np.int32)),
         side_tables=opened.side_tables(facts["issues"]),
         **{name: value for name, value in facts.items() if name not in _OF_ACCOUNT},
         **tables,

@@ -46,14 +46,14 @@ FIRST = (
 )
 """Statements that come before all others."""
 
-MACROS = {
+EXTRACT_ARG = (
     # columns have other names inside, so that those of the argument are the caller's
-    "extract_arg": "create macro extract_arg(of_set, named) as (select any_value(_value) from "
+    "create or replace macro extract_arg(of_set, named) as (select any_value(_value) from "
     "(select arg_set_id as _set, key as _key, "
     "coalesce(string_value, int_value::text, real_value::text) as _value from args) "
-    "where _set = of_set and _key = named)",
-}
-"""Functions of Perfetto, and how they are made."""
+    "where _set = of_set and _key = named)"
+)
+"""A function of Perfetto, over the table ``args``."""
 
 PERFETTO_SQL = lazy_regex(r"(?i)\b(?:include|create(?:\s+or\s+replace)?)\s+perfetto\b")
 """Statements that only Perfetto's engine has."""
@@ -109,6 +109,7 @@ class Engine:
         self._connection = self._duckdb.connect(":memory:", config=config)
         for setting in FIRST:
             self._connection.execute(setting)
+        self._connection.execute("set lock_configuration = true")
         try:
             self._statements = self._duckdb.extract_statements(sql)
         except self._duckdb.Error as e:
@@ -138,13 +139,33 @@ class Engine:
             named_tables |= names | ({"args"} if "extract_arg" in words else set())
         return named_tables & set(table_names)
 
+    def columns_read(self, samples: Mapping[str, Any]) -> Collection[str] | None:
+        """The names of columns that the statements read; None where only running them tells.
+
+        Args:
+            samples: the tables they name, as of :meth:`add`, with all columns and a few rows.
+
+        Raises:
+            OptionError, ResourceError: as of :meth:`answer`.
+        """
+        [first, *others] = self._statements
+        if others or first.type != self._duckdb.StatementType.SELECT:
+            return None
+        for name, table in samples.items():
+            self.add(name, table)
+        plan = self._run(first, samples, "explain (format json) ")
+        return set(_WORD.findall(plan.column(1)[0].as_py()))
+
     def add(self, name: str, table: Any) -> None:
-        """A table: a ``pyarrow.Table``, which is not copied, or the SQL of a view."""
+        """Add a table, or replace it: a ``pyarrow.Table``, which is not copied, or the SQL of a
+        view."""
         if isinstance(table, str):
-            self._connection.execute(f'create view "{name}" as {table}')
+            self._connection.execute(f'create or replace view "{name}" as {table}')
         else:
             replaced = table if self._shown is None else _replaced(table, self._shown)
             self._connection.register(name, replaced)
+        if name == "args":
+            self._connection.execute(EXTRACT_ARG)
 
     def answer(self, table_names: Collection[str]) -> DataTable:
         """The rows of the last statement that has some.
@@ -154,30 +175,31 @@ class Engine:
 
         Raises:
             OptionError: the SQL is not understood, or does what is not allowed.
-            ResourceError: it needs more memory than it may have.
+            ResourceError: it needs more memory or time than it may have.
         """
         result = None
-        for name, macro in MACROS.items():
-            if any(name in statement.query.lower() for statement in self._statements):
-                self._connection.execute(macro)
-        self._connection.execute("set lock_configuration = true")
         for statement in self._statements:
-            values = {name: self._parameters[name] for name in statement.named_parameters}
-            try:
-                with self._timed():
-                    rows = self._connection.sql(statement.query, params=values)
-                    result = result if rows is None else self._fetched(_plain(rows))
-            except (self._duckdb.InterruptException, OSError) as e:  # the latter from pyarrow
-                if "interrupt" not in str(e).lower():
-                    raise ResourceError(str(e).partition("\n")[0]) from e
-                why = f"takes more than {(self._timeout_ns or 0) / 1e9:g} s"
-                raise ResourceError(f"the query {why}; raise `timeout_ns`, or select less") from e
-            except self._duckdb.OutOfMemoryException as e:
-                why = str(e).partition("\n")[0]
-                raise ResourceError(f"{why}; raise `mem_limit`, or select less") from e
-            except self._duckdb.Error as e:
-                raise OptionError(_advised(e, statement.query, table_names), "sql") from e
+            rows = self._run(statement, table_names)
+            result = result if rows is None else rows
         return _result(result)
+
+    def _run(self, statement: Any, table_names: Collection[str], prefix: str = "") -> Any:
+        """The rows of a statement as a ``pyarrow.Table``; None if it has none."""
+        values = {name: self._parameters[name] for name in statement.named_parameters}
+        try:
+            with self._timed():
+                rows = self._connection.sql(prefix + statement.query, params=values)
+                return None if rows is None else self._fetched(rows)
+        except (self._duckdb.InterruptException, OSError) as e:  # the latter from pyarrow
+            if "interrupt" not in str(e).lower():
+                raise ResourceError(str(e).partition("\n")[0]) from e
+            why = f"takes more than {(self._timeout_ns or 0) / 1e9:g} s"
+            raise ResourceError(f"the query {why}; raise `timeout_ns`, or select less") from e
+        except self._duckdb.OutOfMemoryException as e:
+            why = str(e).partition("\n")[0]
+            raise ResourceError(f"{why}; raise `mem_limit`, or select less") from e
+        except self._duckdb.Error as e:
+            raise OptionError(_advised(e, statement.query, table_names), "sql") from e
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -195,7 +217,7 @@ class Engine:
     def _fetched(self, rows: Any) -> Any:
         """Rows as a ``pyarrow.Table``."""
         arrow = frames.extra("pyarrow", "sql")
-        reader, batches, size = rows.to_arrow_reader(), [], 0
+        reader, batches, size = _plain(rows).to_arrow_reader(), [], 0
         for batch in reader:
             size += batch.nbytes
             if size > self._most_bytes:

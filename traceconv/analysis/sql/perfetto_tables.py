@@ -44,14 +44,19 @@ _EXACT = range(-(2**63), 2**63)
 
 
 def perfetto_tables(
-    traces: Iterable[Trace], table_names: Collection[str], base_ns: int, pids: Mapping[int, int]
+    traces: Iterable[Trace],
+    table_names: Collection[str],
+    base_ns: int,
+    pids: Mapping[int, int],
+    needed: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Tables of all ranks as ``pyarrow.Table`` by name; one rank is taken at a time.
 
     Args:
-        table_names:  names of :data:`TABLES`; any view is made from ``all_tracks``.
+        table_names:  names of :data:`TABLES`; views are their SQL, over ``all_tracks``.
         base_ns: the time that becomes 0.
         pids:    process id of every rank, as the merged trace shows it.
+        needed:  names of columns; the others are empty. None for all.
     """
     names = dict.fromkeys("all_tracks" if name in VIEWS else name for name in table_names)
     tables_by_name: dict[str, list[Any]] = {name: [] for name in names}
@@ -59,9 +64,11 @@ def perfetto_tables(
     for trace in traces:
         rank = _Rank(trace, first_ids, base_ns, pids[trace.rank])
         for name, rank_tables in tables_by_name.items():
-            rank_tables.append(frames.to_arrow(rank.table(name)))
+            frame = rank.slices(needed) if name == "slice" else rank.table(name)
+            rank_tables.append(frames.to_arrow(frame, needed))
         first_ids = rank.after
-    return {name: frames.arrow_below(rank_tables) for name, rank_tables in tables_by_name.items()}
+    tables = {name: frames.arrow_below(rank_tables) for name, rank_tables in tables_by_name.items()}
+    return tables | {name: VIEWS[name] for name in table_names if name in VIEWS}
 
 
 @dataclass(frozen=True)
@@ -109,9 +116,10 @@ class _Rank:
         frame: Frame = getattr(self, f"_{name}")()
         return frame
 
-    def _slice(self) -> Frame:
+    def slices(self, needed: Collection[str] | None) -> Frame:
         events, strings = self.trace.events, self.trace.strings
-        depth, parent = nesting(events)
+        nests = needed is None or not {"depth", "parent_id"}.isdisjoint(needed)
+        depth, parent = nesting(events) if nests else (events.dur_ns, events.dur_ns)
         op = Words.of(events.op, lambda i: OpClass(i).name.lower())
         category = Words.of(
             np.where(events.op > 0, events.op, -1), lambda i: OpClass(i).name.lower()
