@@ -313,6 +313,19 @@ def test_processes_of_an_rpd(tmp_path):
     assert sorted(set(first.events.step.tolist())) == [-1, 3]
 
 
+@pytest.mark.parametrize(
+    "table, column", [("api", "tid"), ("op", "gpuId"), ("monitor", "deviceId")]
+)
+def test_an_rpd_without_a_column_keeps_its_rows(table, column, tmp_path):
+    """What the column says is unknown."""
+    whole = traceconv.open(database(tmp_path / "whole.rpd", rocm_files.rpd())).traces()
+    path = database(
+        tmp_path / "less.rpd", rocm_files.rpd(), f"ALTER TABLE rocpd_{table} DROP COLUMN {column}"
+    )
+    for complete, without in zip(whole, traceconv.open(path).traces(), strict=True):
+        assert without.counts() == complete.counts()
+
+
 def test_processes_and_gpus_of_merged_nodes_are_told_by_the_strides(tmp_path):
     """As the views of rocmProfileData tell them; hosts have a clock each."""
     database(tmp_path / "x.rpd", rocm_files.rpd((31, 10_000_031)))

@@ -124,7 +124,7 @@ class Reading:
             is_own |= all_calls["pid"] < 0
         calls = all_calls.take(is_own)
         first_thread = self._process.node * self._process.pid_stride
-        calls.columns["thread"] -= np.where(calls["thread"] >= first_thread, first_thread, 0)
+        calls.columns["thread"] = _of_node(calls["thread"], first_thread)
         self._operations(calls, self._calls(calls), all_calls["id"])
         if self._process.first_of_node:
             self._monitors()
@@ -186,7 +186,7 @@ class Reading:
         if self._process.first_of_node:
             is_own |= free
         rows, call = rows.take(is_own), call[is_own]
-        rows.columns["device"] -= self._first_gpu
+        rows.columns["device"] = _of_node(rows["device"], self._first_gpu)
         rows.columns["call"] = call
         kinds, texts = self._texts(rows["type"]), self._texts(rows["name"])
         described = np.isin(rows["name"], [i for i, text in texts.items() if text])
@@ -206,7 +206,7 @@ class Reading:
         rows = database_rows(self._database, MONITORS)
         if stride := self._process.gpu_stride:
             rows = rows.take(rows["device"] // stride == self._process.node)
-            rows.columns["device"] -= self._first_gpu
+            rows.columns["device"] = _of_node(rows["device"], self._first_gpu)
         numbers = rows["device"].tolist()
         places = [
             (kind.upper(), number) for kind, number in zip(rows.texts("kind"), numbers, strict=True)
@@ -218,6 +218,11 @@ class Reading:
         }
         rows.columns["value"] = values(rows.texts("stated"))
         add_samples(self._build, MONITORS, rows)
+
+
+def _of_node(numbers: I64, first: int) -> I64:
+    """Numbers of one node in a file that joins several, as the node counts them."""
+    return np.where(numbers >= first, numbers - first, numbers)
 
 
 READ = {
