@@ -48,3 +48,21 @@ def test_memory_by_phase_is_over_its_ranges(tmp_path):
     keys = ("Phase", "Count", "First(B)", "Peak(B)", "Growth(B)")
     rows = zip(*(facts[key].tolist() for key in keys), strict=True)
     assert sorted(rows) == [("Backward", 1, 60, 60, -55), ("Forward", 2, 20, 90, 25)]
+
+
+def test_a_phase_within_a_phase_of_its_kind_counts_once(tmp_path):
+    """Autograd marks each operator of the backward range; memory grows by 6 during the range."""
+    build = TraceBuilder(Capture("test", FileSource(tmp_path, "x"), ("x",), rank=0))
+    host = build.track(Layer.HOST, "Thread 1", thread=1)
+    curve = build.track(Layer.COUNTER, "CPU Allocated", "Memory", unit="B")
+    build.slice(host, 0, 100, "backward")
+    for start in (10, 50):
+        build.slice(host, start, 30, "autograd::engine::evaluate_function: AddmmBackward0")
+    for time, size in ((-5, 4), (20, 9), (60, 12), (90, 10)):
+        build.counter(curve, time, size)
+    table = next(table for table in memory.TABLES if table.name == "memory_phase")
+    facts = {name: column.tolist() for name, column in table.facts(build.finish()).items()}
+    assert facts == {
+        "Phase": ["Backward"], "Component": ["Memory"], "Measure": ["CPU Allocated"],
+        "Count": [1], "First(B)": [4], "Peak(B)": [12], "Growth(B)": [6],
+    }  # fmt: skip

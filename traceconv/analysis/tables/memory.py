@@ -20,7 +20,7 @@ from traceconv.analysis.tables.definition import (
 )
 from traceconv.analysis.tables.fields import rounded
 from traceconv.analysis.tables.groups import Groups, mean, numbered, share
-from traceconv.analysis.tables.module import marked_phases
+from traceconv.analysis.tables.module import marked_phases, outermost
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import F64, I64
 from traceconv.core.model import Kind, Layer, Trace, Track, TrackKind
@@ -140,10 +140,15 @@ def _step_facts(trace: Trace) -> Columns:
 
 
 def _phase_facts(trace: Trace) -> Columns:
-    """Per phase and series over all its ranges: the mean of first and growth, and the peak."""
-    host = np.flatnonzero(trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE))
-    rows, phases = marked_phases(trace, host)
+    """Per phase and series, over outermost ranges: the mean of first and growth, and the peak."""
     events = trace.events
+    host = np.flatnonzero(trace.rows_of(Layer.HOST) & (events.kind == Kind.SLICE))
+    rows, phases = marked_phases(trace, host)
+    alone = np.zeros(len(rows), bool)
+    for phase in np.unique(phases.numbers()):
+        own = np.flatnonzero(phases.numbers() == phase)
+        alone[own] = outermost(events.start_ns[rows[own]], events.dur_ns[rows[own]])
+    rows, phases = rows[alone], phases[alone]
     series_rows = _within(trace, events.start_ns[rows], events.ends(rows), np.arange(len(rows)))
     if not series_rows:
         return NOTHING
@@ -206,8 +211,9 @@ TABLES: Sequence[Table] = (
         "memory_phase",
         "Memory by phase of a step",
         "Of each series of memory and phase (data loading, forward, backward, optimizer, as in the "
-        "table phase) over its ranges with samples in them: Count = ranges; First = mean value "
-        "when a range begins; Peak = largest during all; Growth = mean change during a range.",
+        "table phase) over its ranges with samples in them that are in no other of the phase: "
+        "Count = ranges; First = mean value when a range begins; Peak = largest during all; Growth "
+        "= mean change during a range.",
         "counters of memory, and ranges named forward, backward, optimizer or DataLoader",
         Column.parse(
             "Rank, Phase:text, Component:text, Measure:text, Count, First(B), Peak(B), Growth(B)"

@@ -87,7 +87,7 @@ def _phase_facts(trace: Trace) -> Columns:
     for name in _PHASE_ORDER[1:-1]:
         is_phase = kind.among(name)
         if is_phase.any():
-            alone = _outermost(start[is_phase], length[is_phase])
+            alone = outermost(start[is_phase], length[is_phase])
             device_ns = ABSENT if ABSENT in spent else int(spent[is_phase].sum())
             parts.append(_phase(name, length[is_phase][alone], device_ns))
     host_ns = [int(part["total"][0]) for part in parts]
@@ -98,7 +98,7 @@ def _phase_facts(trace: Trace) -> Columns:
     return joined(parts)
 
 
-def _outermost(start: I64, length: I64) -> NDArray[np.bool_]:
+def outermost(start: I64, length: I64) -> NDArray[np.bool_]:
     """Which ranges are in no other one, on any thread: autograd works in separate threads,
     within the backward range of the main thread."""
     order = np.lexsort((-length, start))
