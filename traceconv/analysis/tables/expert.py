@@ -185,7 +185,7 @@ def _multiplied(trace: Trace) -> _Rows | None:
 
 
 def _first_size(shapes: str) -> int:
-    """Rows of the first input, "2048,7168;256,7168,4096"; -1 if it is no matrix."""
+    """Rows of the first input, "2048,7168;256,7168,4096"; -1 unless it is a matrix."""
     sizes = shapes.strip('"').partition(";")[0].split(",")
     return int(sizes[0]) if len(sizes) == 2 and sizes[0].isdigit() else -1
 

@@ -218,7 +218,7 @@ _FORMULA = (
     "launches the work after it begins in the interval or later: the host was late. copy = copies "
     "take most of the interval: on NPUs copies are idle time. dependency = the work after it was "
     "launched before: it waited for another stream or an event. unknown = no launch was recorded. "
-    "Waiting in collectives is no idle time, but exposed communication: see collective_wait."
+    "Waiting in a collective is exposed communication, not idle time: see collective_wait."
 )
 
 TABLES: Sequence[Table] = (
