@@ -1,5 +1,7 @@
 """Clocks and stragglers of real pairs of ranks. What makes an offset believable stands with it."""
 
+from collections import Counter, defaultdict
+
 import pytest
 from paths import DATA
 
@@ -88,6 +90,21 @@ def test_messages_name_nobody(names):
     exchange with each other: whoever sends does not do what the receiver does."""
     found = verdict(*names)
     assert (found.culprits, found.kind) == ((), "no verdict")
+
+
+def test_traces_of_the_library_are_aligned():
+    """Clocks of eight hosts are up to 1 s apart: collectives end together all the same."""
+    ends = defaultdict(list)
+    for trace in traceconv.open(DATA / "field/general/eight_hosts_clocks_apart").traces("detail"):
+        events = trace.events.take(trace.rows_of("comm"))
+        seen = Counter()
+        for track, end in sorted(zip(events.track.tolist(), events.end_ns.tolist(), strict=True)):
+            group = trace.tracks[track].name
+            seen[group] += 1
+            ends[group, seen[group]].append(end)
+    spread_ns = [max(of_one) - min(of_one) for of_one in ends.values()]
+    assert (len(spread_ns), max(map(len, ends.values()))) == (216, 4)
+    assert max(spread_ns) < 10_000
 
 
 def test_the_number_of_an_operation_identifies_it():
