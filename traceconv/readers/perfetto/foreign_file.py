@@ -152,6 +152,8 @@ class _Content:
         self._book(own_rows)
         used = np.flatnonzero(np.bincount(marks.lane[own_rows.mark])).tolist()
         self._places = Places([lanes[i] for i in used], build.comm_words)
+        for (_, pid), title in self._places.unshown.items():
+            build.skip("metadata-unused", f"name of process {pid}: {title}")
         row_of = np.full(len(all_slices.mark), -1, np.int64)
         row_of[own_slices] = self._rows(own_rows)
         self._arrows(all_slices, row_of, is_own)

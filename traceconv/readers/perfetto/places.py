@@ -226,6 +226,9 @@ class Places:
     Args:
         lanes: that have events of it.
         comm_words: further words (lower case) in the names of kernels that communicate.
+
+    Attributes:
+        unshown: the stated name of the only process, by process: no track has it.
     """
 
     def __init__(self, lanes: Sequence[Lane], comm_words: Sequence[str] = ()) -> None:
@@ -233,6 +236,15 @@ class Places:
         processes = {lane.process: lane.title for lane in lanes if lane.process is not None}
         self._alike = Counter(processes.values())
         self._many = len(processes) > 1
+        self.unshown = (
+            {}
+            if self._many
+            else {
+                process: title
+                for process, title in processes.items()
+                if title != f"Process {process[1]}" and not RANK.search(title)
+            }
+        )
         self._gpus = len({lane.gpu for lane in lanes if lane.gpu >= 0}) > 1
         self._taken: dict[Track, Key] = {}
 
