@@ -674,7 +674,10 @@ TABLES: Sequence[Table] = (
         "Step time as the Ascend tools count it (step_trace_time.csv)",
         "A slice of the overlap lanes counts, whole, in the step in which it begins, which is from "
         "the first device row of the step to the end of its device window (MindSpore: the step's "
-        "own time, and Free is clipped). Overlapped = Communication - "
+        "own time, and Free is clipped). Where no launch is linked to its task, torch_npu writes "
+        "one row for all steps, and those of databases have no Free before their first or after "
+        "their last operator; here every step has a row by the same rule. Overlapped = "
+        "Communication - "
         "Communication(Not Overlapped). Bubble = operations that receive from another pipeline "
         "stage. Stage = first start to last end - Bubble. Exclude Receive = Communication(Not "
         "Overlapped) - Bubble. Preparing = first work - start of the step. A rank with several "
