@@ -176,7 +176,7 @@ def test_steps_without_recorded_time_have_no_path():
 
 
 def test_copies_of_collectives_communicate():
-    """4.292 of 5.159 ms that SDMA engines copied were tasks of HCCL: they are on its planes, too."""
+    """4.292 of 5.159 ms that SDMA engines copied were tasks of HCCL, on its planes."""
     where = "ascend/msinsight/test/data/pytorch/db/level1/rank0_ascend_pt"
     trace = next(traceconv.open(str(DATA / where)).traces("summary"))
     assert trace.overlap.sums_ns.copying == 866_699
