@@ -24,6 +24,11 @@ _NO_WORK = lazy_regex(
 )
 
 
+def communicates_on_cpus(trace: Trace) -> bool:
+    """Whether CPUs carry out communication of the rank."""
+    return any(t.layer is Layer.COMM and t.device_kind == "CPU" for t in trace.tracks)
+
+
 def host_work(trace: Trace) -> Trace:
     """Add the innermost operators of each host thread as device work, if the rank communicates on
     its CPU and used no device. They are counted under "host work".
@@ -31,8 +36,7 @@ def host_work(trace: Trace) -> Trace:
     Operators that issue communication or wait for it, ranges of the user, and functions of Python
     are no work.
     """
-    on_cpu = any(t.layer is Layer.COMM and t.device_kind == "CPU" for t in trace.tracks)
-    if not on_cpu or trace.rows_of(Layer.DEVICE).any():
+    if not communicates_on_cpus(trace) or trace.rows_of(Layer.DEVICE).any():
         return trace
     events, ranges = trace.events, frozenset(trace.hints.range_names)
     operators = NameTest(lambda name: name not in ranges and not _NO_WORK.fullmatch(name))

@@ -35,6 +35,7 @@ from traceconv.core.intervals import length_within, subtraction, union
 from traceconv.core.model import Covered, Kind, Layer, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
 from traceconv.core.patterns import lazy_regex
+from traceconv.passes.host_work import communicates_on_cpus
 from traceconv.passes.input_wait import fetches, input_spans
 
 COMPUTE, COPY, HOST, INPUT, COLLECTOR = range(5)
@@ -47,6 +48,7 @@ CAUSES = INPUT, COLLECTOR
 _SHARE = 0.01  # of an operation, by which the next one may begin before its recorded end ...
 _MOST_NS = 100_000  # ... but no more than this
 _LEAST_NS = 1_000
+_WAITED = 4  # a rank without work but for a quarter at either end of communication waits for it
 _LONG = 0.01  # of a step: a kernel that takes longer is a separate operation
 _TOGETHER_NS = 1_000  # operations that end so close together are one batch
 _LONGEST = 200  # names with more characters are not tested
@@ -120,6 +122,23 @@ def _slack(start: I64, end: I64) -> I64:
     are no better."""
     slack: I64 = np.clip(((end - start) * _SHARE).astype(np.int64), _LEAST_NS, _MOST_NS)
     return np.asarray(np.minimum(slack, np.maximum(end - start - 1, 0)), np.int64)
+
+
+def _woken(start: I64, end: I64, call: I64) -> I64:
+    """How long before the recorded end of communication on CPUs the next work begins, where the
+    rank has waited for it since it began; else 0. The record is of a thread that may get the
+    processor long after the one that it has woken."""
+    calls, work = np.flatnonzero(call >= 0), np.flatnonzero(call < 0)
+    woken = np.zeros(len(start), np.int64)
+    if len(work):
+        position = np.searchsorted(start[work], start[calls], "right")
+        until = np.maximum.accumulate(end[work])[np.maximum(position - 1, 0)]
+        since = np.where(position > 0, until, start[work[0]])
+        following = start[work[np.minimum(position, len(work) - 1)]]
+        short = (end - start)[calls] // _WAITED
+        waited = (since <= start[calls] + short) & (following >= end[calls] - short)
+        woken[calls] = np.where(waited, np.maximum(end[calls] - following, 0), 0)
+    return woken
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -208,7 +227,10 @@ def _combined(
     new_row = np.empty(len(order), np.int64)
     new_row[order] = np.arange(len(order))
     start, end, call, step = start[order], end[order], call[order], step[order]
-    before = _edges(start, end, call, records)
+    slack = _slack(start, end)
+    if communicates_on_cpus(trace):
+        slack = np.maximum(slack, _woken(start, end, call))
+    before = _edges(start, end, call, records, slack)
     window = steps[step, 0]  # nothing waits for what an earlier window recorded
     before[(before >= 0) & (window[before] != window[:, None])] = -1
     ends = np.where(before >= 0, end[before], np.iinfo(np.int64).min).max(axis=1, initial=-(2**62))
@@ -285,13 +307,12 @@ def _parts(
     )
 
 
-def _edges(start: I64, end: I64, call: I64, records: CollectiveRecords) -> I64:
+def _edges(start: I64, end: I64, call: I64, records: CollectiveRecords, slack: I64) -> I64:
     """(operations, EDGES): what each waits for; see the module."""
     n = len(start)
     edges = np.full((n, EDGES), -1, np.int64)
     if not n:
         return edges
-    slack = _slack(start, end)
     comm = call >= 0
     all_rows = np.arange(n)
     work, calls = all_rows[~comm], all_rows[comm]
