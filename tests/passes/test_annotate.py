@@ -188,19 +188,31 @@ def test_marks_and_report_name_the_same_straggler(tmp_path, steps):
     assert path.read_text().count('! "Straggler of') == len(named) > 1
 
 
-@pytest.mark.parametrize("options", [{"annotate": True}, {"analyse": True}])
+@pytest.mark.parametrize("options", [{}, {"annotate": True}, {"analyse": True}])
 def test_a_merge_tells_the_verdict(tmp_path, options):
-    """Where the analyses looked; without them, who computes most."""
+    """First, whether or not anything asked for an analysis."""
     job, out = _slow_job(tmp_path / "job"), str(tmp_path / "a.txt")
-    told = traceconv.merge(job, out=out, **options).lines()[2]
-    assert told.startswith("straggler: rank 2 takes 300 µs longer than 2 peers per step (30 steps)")
-    assert ", mostly computing; it costs 29" in told
-    plain = traceconv.merge(job, out=out, force=True).lines()[2]
-    assert plain.startswith("rank 2 computes longest: ")
+    first, _, lost, _ = traceconv.merge(job, out=out, **options).lines()
+    assert first.startswith("Rank 2 costs 29") and ", mostly computing. Compare clock" in first
+    assert " waiting for rank 2 199 µs (20 %), " in lost
+
+
+def test_a_merge_of_events_as_recorded_compares_no_ranks(tmp_path):
+    """It tells who computes longest."""
+    job, out = _slow_job(tmp_path / "job"), str(tmp_path / "a.txt")
+    report = traceconv.merge(job, out=out, mode="source")
+    assert not any("costs" in line for line in report.lines())
+
+
+def test_a_merge_in_which_no_rank_stands_out_tells_so(tmp_path):
+    """Of ranks that take equally long."""
+    job, out = _slow_job(tmp_path / "job", slow=None), str(tmp_path / "a.txt")
+    lines = traceconv.merge(job, out=out).lines()
+    assert any(line.startswith("no rank stands out: ") for line in lines)
 
 
 def test_a_merge_tells_why_there_is_no_verdict(tmp_path):
-    """It says of what it is, and why."""
+    """Where an analysis was asked for."""
     report = traceconv.merge(SAMPLE, out=str(tmp_path / "a.txt"), annotate=True)
     assert report.lines()[2].startswith("no verdict: rank 1 takes 306 µs longer ")
 

@@ -317,18 +317,17 @@ class Capture:
         known = {rank: losses.Losses.of(self.every.get(rank)) for rank in self.document["ranks"]}
         verdict = self.diagnosis.verdict
         late = verdict.late if verdict else ()
-        for where, line in (("report", said["headline"]), ("diagnose", self.diagnosis.headline)):
-            if verdict:  # a verdict that comes before the losses is not recomputed
-                line = line.removeprefix(verdict.headline()).lstrip() or line
+        named = verdict.headline() if verdict else ""  # comes first, and is not recomputed
+        begins = "Rank ", "Mean of ranks ", "Hang"
+        merged = [line for line in self.account if line.startswith(begins) and line != named]
+        lines = ("report", said["headline"]), ("diagnose", self.diagnosis.headline)
+        for where, line in (*lines, *(("merge", line) for line in merged)):
+            line = line.removeprefix(named).lstrip() or line
             for rank, one in self.ranks.items():
                 if one.place:
                     line = line.replace(f"rank {rank} ({one.place})", f"rank {rank}")
             other = hang.line(self.ranks) or losses.headline(known, late, _size(line))
             tally.one("headline", where, line, other)
-        for line in self.account[-2:]:
-            if line.startswith(("Rank", "Hang")):
-                other = hang.line(self.ranks) or losses.headline(known, (), _size(line))
-                tally.one("headline", "merge", line, other)
         ours = {
             (one["class"], one["rank"], one["stage"]): one["ms_per_step"] for one in said["losses"]
         }
@@ -338,8 +337,9 @@ class Capture:
         tiles = {tile["name"]: tile["value"] for tile in said["tiles"]}
         for name, value in losses.cards(known, late).items():
             tally.one("headline", name, tiles.get(name), value)
-        lines = [line for line in self.account if " computes longest: " in line]
-        tally.one("headline", "slowest", "".join(lines), report.most_computing(self.every))
+        if not verdict or verdict.kind == "no verdict":
+            lines = [line for line in self.account if " computes longest: " in line]
+            tally.one("headline", "slowest", "".join(lines), report.most_computing(self.every))
 
     def _curves(self, tally, said):
         """Every sample that is drawn is one of the trace."""

@@ -38,11 +38,16 @@ PATH = "Critical path"
 
 
 class JobSummary(msgspec.Struct, frozen=True):
-    """The summaries of all ranks, and what is wrong with the run."""
+    """The summaries of all ranks, and what is wrong with the run.
+
+    Attributes:
+        whole: whether findings and the critical path are known besides the verdict.
+    """
 
     summaries: Sequence[RankSummary]
     judged: run_summary.Judged
     clock: Plan
+    whole: bool = True
 
     @classmethod
     def of(
@@ -51,25 +56,33 @@ class JobSummary(msgspec.Struct, frozen=True):
         spilled: Sequence[SpilledRank],
         clock: Plan,
         captures: Sequence[Capture],
+        whole: bool = True,
     ) -> JobSummary:
-        """The summary of a job whose ranks were summarized when they were read."""
+        """The summary of a job whose ranks were summarized when they were read.
+
+        Args:
+            whole: see the class.
+        """
         folders = [executor.folder if rank.in_memory else rank.path.parent for rank in spilled]
         summaries = [
             rank_summary.load(summary_path(folder, rank.rank))
             for folder, rank in zip(folders, spilled, strict=True)
         ]
-        return cls(summaries, run_summary.judge(summaries, clock, captures), clock)
+        judged = run_summary.judge(summaries, clock, captures, whole)
+        return cls(summaries, judged, clock, whole)
 
-    def verdict(self) -> str:
-        """Which rank delays the others, in a line; "" where there is one rank only."""
-        straggler_verdict = self.judged.verdict
-        if len(straggler_verdict.ranks) < 2 or straggler_verdict.hang:
-            return ""
-        return straggler_verdict.line()
+    def verdict(self) -> tuple[str, str]:
+        """What costs most and what to do, or where the job hangs; else why nothing is named, which
+        is "" where nobody asked for a verdict and there is none."""
+        verdict = self.judged.verdict
+        told = len(verdict.ranks) > 1 and (self.whole or verdict.kind == stragglers.NOBODY)
+        first = verdict.headline()
+        return first, verdict.line() if told and not first else ""
 
-    def headline(self) -> str:
-        """The time that steps lose, in one line."""
-        return run_summary.headline_of(self.summaries, self.judged.verdict)
+    def lost(self) -> str:
+        """The time that steps lose, in one line; "" of a job that hangs."""
+        verdict = self.judged.verdict
+        return "" if verdict.hang else run_summary.lost_line(self.summaries, verdict)
 
     def overview(
         self, options: MergeOptions, clock: Plan, issues: Issues, base_ns: int | None

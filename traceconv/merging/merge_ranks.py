@@ -29,6 +29,7 @@ from traceconv.run.executor import Executor
 from traceconv.run.rank_loop import counted_progress, map_ranks
 from traceconv.run.spill import SpilledRank
 from traceconv.run.stages import Annotating, Narrowing, Reading, annotated, narrow
+from traceconv.store.store_file import StoredSource
 from traceconv.writers import Across, Document, Plan, WriterFactory, output
 from traceconv.writers import size_limit as limits
 from traceconv.writers.output import Encoded, Encoding, Progress, encode
@@ -54,10 +55,22 @@ class Ranks(msgspec.Struct, frozen=True):
     summarized: bool = False
 
 
+_MOST_COMPARED = 64
+"""Ranks that are compared though nothing asks for it, at most: it takes time and memory."""
+
+
 def of_dumps(captures: Sequence[Capture]) -> bool:
-    """Whether ranks are summarized even if the options do not ask for it: the report on a job that
-    hangs says where."""
+    """Whether the report has to say where a job hangs."""
     return any("flight_recorder" in capture.reader for capture in captures)
+
+
+def _compares(captures: Sequence[Capture], options: MergeOptions) -> bool:
+    """Whether ranks are compared even if the options do not ask for it: the first line of the
+    report names the largest loss, and where a job hangs. Views that a store holds are taken as they
+    are."""
+    stored = any(isinstance(capture.source, StoredSource) for capture in captures)
+    few = 1 < len(captures) <= _MOST_COMPARED
+    return of_dumps(captures) or (few and options.mode != "source" and not stored)
 
 
 def reading(
@@ -78,7 +91,7 @@ def reading(
     """
     plain = Reading(folder, options, in_memory, alone)
     if not options.summarizes:
-        if not of_dumps(captures):
+        if not (of_dumps(captures) if alone else _compares(captures, options)):
             return plain
         from traceconv.analysis.summarize import SummaryRequest
 
@@ -105,7 +118,7 @@ def read_ranks(
     work = reading(captures, options, executor.folder, in_memory=in_memory)
     read = list(map_ranks(work, captures, executor, run, issues))
     done = tuple(c for c, _ in read), tuple(spilled for _, spilled in read)
-    return Ranks(*done, issues, of_dumps(captures))
+    return Ranks(*done, issues, _compares(captures, options))
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -157,7 +170,9 @@ def settled(ranks: Ranks, options: MergeOptions, executor: Executor, progress: P
         from traceconv.merging.job_summary import JobSummary
 
         progress(0, 0, "comparing ranks")
-        job = JobSummary.of(executor, ranks.spilled, clock, ranks.captures)
+        job = JobSummary.of(
+            executor, ranks.spilled, clock, ranks.captures, whole=options.summarizes
+        )
     with_marks = (
         _annotated(ranks.spilled, job.marks(), executor) if job and options.annotate else None
     )
@@ -220,7 +235,7 @@ def finish(
             options.mode, target.path, ranks.captures, clock, all_issues, found=accounts,
             dropped=plan.dropped, written=written, overview=overview,
             step_items=analysed.step_items() if analysed else None,
-            headline=job.headline() if job else "", verdict=job.verdict() if job else "",
+            lost=job.lost() if job else "", verdict=job.verdict() if job else ("", ""),
         )  # fmt: skip
 
     def accept(done: Sequence[output.Written]) -> None:

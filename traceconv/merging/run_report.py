@@ -56,8 +56,9 @@ class Report:
             :func:`traceconv.report.run_summary.overview`.
         step_items: what every nanosecond of the steps went to, with an analysis; see
             :mod:`traceconv.analysis.diff.stored`.
-        headline: what the steps lose, by an analysis; "" without one.
-        verdict:  which rank delays the others, in a line; "" without an analysis.
+        lost:     what the steps lose, with the waits that an analysis explains; "" without one.
+        verdict:  what costs most and what to do, and why nothing is named; "" where it is not so,
+            or ranks were not compared.
     """
 
     mode: str
@@ -73,8 +74,8 @@ class Report:
     written: Sequence[Written] = ()
     overview: Mapping[str, Any] | None = None
     step_items: Mapping[str, Any] | None = None
-    headline: str = ""
-    verdict: str = ""
+    lost: str = ""
+    verdict: tuple[str, str] = ("", "")
 
     @classmethod
     def of(
@@ -82,14 +83,14 @@ class Report:
         *, found: Mapping[int, RankAccount] = MappingProxyType({}),
         dropped: Sequence[DroppedRows] = (), written: Sequence[Written] = (),
         overview: Mapping[str, Any] | None = None, step_items: Mapping[str, Any] | None = None,
-        headline: str = "", verdict: str = "",
+        lost: str = "", verdict: tuple[str, str] = ("", ""),
     ) -> Report:  # fmt: skip
         """The report of a run on ``captures``."""
         return cls(
             mode, tuple(c.rank for c in captures if c.rank is not None), output,
             max((c.world_size for c in captures), default=-1), [described(c) for c in captures],
             shape_of_captures(captures), clock.as_dict(), issues, found, dropped, written, overview,
-            step_items, headline, verdict,
+            step_items, lost, verdict,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -139,8 +140,10 @@ class Report:
         kinds = ", ".join(sorted({c["reader"] for c in self.captures}))
         whose = f"rank{'s' * is_plural} {format_ranges(self.ranks)} ({kinds}), "
         whose += "as recorded" if self.mode == "source" else f"{self.mode} view"
-        lines = ["; ".join(filter(None, (whose, steps_text(self.found))))]
-        lines += filter(None, (self.headline or self._headline(), self.verdict or self._slowest()))
+        first, none = self.verdict
+        what = "; ".join(filter(None, (whose, steps_text(self.found))))
+        lost = self.lost or ("" if first else self._headline())
+        lines = list(filter(None, (first, what, lost, none or ("" if first else self._slowest()))))
         if is_plural:
             lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
         return [*lines, *self._emptiness()]

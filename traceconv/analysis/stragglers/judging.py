@@ -267,7 +267,10 @@ class _Judging:
         for _ in range(max(len(compared) // 2, 1)):
             excess = np.concatenate([over_others(table[:, members]) for members in roles], axis=1)
             means = np.nan_to_num(excess).sum(axis=0) / max(len(table), 1)
-            sure = (means >= self.least) & (by_chance(excess, places, self.least / 10) <= levels)
+            sure = means >= self.least
+            if not sure.any():
+                break
+            sure &= by_chance(excess, places, self.least / 10) <= levels
             fresh = [int(compared[i]) for i in np.argsort(-means).tolist() if sure[i]]
             if not fresh:
                 break

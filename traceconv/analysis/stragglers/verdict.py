@@ -231,11 +231,16 @@ class SlowStage(msgspec.Struct, frozen=True):
             "advice": self.advice, "text": self.text(),
         }  # fmt: skip
 
+    @property
+    def longer(self) -> str:
+        """``stage 3 (ranks 6-7) works 532 ms longer``."""
+        longer = time_text(self.excess_ns)
+        return f"stage {self.stage} ({ranks_text(self.ranks)}) works {longer} longer"
+
     def text(self) -> str:
         """One line for people."""
         return (
-            f"stage {self.stage} ({ranks_text(self.ranks)}) works {time_text(self.excess_ns)} "
-            f"longer than the other stages per step; equal stages would save "
+            f"{self.longer} than the other stages per step; equal stages would save "
             f"{time_text(self.gain_ns)} per step ({100 * self.share:.2g} % of the recorded step)"
         )
 
@@ -366,8 +371,10 @@ class Verdict(msgspec.Struct, frozen=True):
             why = f", mostly {cause.why}" if cause.why else ""
             return f"R{cause.called[1:]} {costs}{why}. {cause.advice}"
         if isinstance(cause, SlowStage):
-            ranks = ranks_text(cause.ranks)
-            return f"Stage {cause.stage} ({ranks}) {costs}: more work than others. {cause.advice}"
+            return (
+                f"Equal stages would save {time_text(cause.gain_ns)} per step ({share:.2g} %): "
+                f"{cause.longer} than the others. {cause.advice}"
+            )
         if isinstance(cause, UnevenWork):
             return f"Uneven work {costs}: {cause.spread}. {cause.advice}"
         return f"The slow link of {ranks_text(cause.ranks)} {costs}. {cause.advice}"
