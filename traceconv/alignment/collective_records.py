@@ -20,7 +20,7 @@ from traceconv.core.columns import I8, I32, I64
 from traceconv.core.job_shape import Placement
 from traceconv.core.json_text import NOT_JSON, Repeated
 from traceconv.core.model import Kind, OpClass, Trace, Track
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 
 UNKNOWN = -1
 
@@ -375,8 +375,7 @@ def _identity(facts: _Arguments, name: str) -> int:
 
 def _count(value: Any) -> int:
     """A whole number, also as text; -1 for anything else."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
-        value = int(value)
+    value = natural(value) if isinstance(value, str) else value
     usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
     return value if usable else UNKNOWN
 

@@ -28,6 +28,7 @@ import orjson
 from traceconv.api.merge import merge
 from traceconv.core.errors import OptionError, TraceconvError
 from traceconv.core.frames import extra
+from traceconv.core.patterns import natural
 from traceconv.core.rank_ranges import format_ranges
 from traceconv.io.atomic import replacing
 from traceconv.io.streams import Deflating
@@ -77,9 +78,9 @@ class _Job:
                 inner = import_module("torch.distributed.distributed_c10d")
                 store = inner._get_default_store()
                 return cls(distributed.get_rank(), distributed.get_world_size(), store)
-        rank, ranks = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
-        if rank.isdecimal() and ranks.isdecimal() and int(rank) < int(ranks):
-            return cls(int(rank), int(ranks))
+        rank, ranks = (natural(os.environ.get(name, "")) for name in ("RANK", "WORLD_SIZE"))
+        if 0 <= rank < ranks:
+            return cls(rank, ranks)
         return cls()
 
 

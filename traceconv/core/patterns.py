@@ -1,4 +1,4 @@
-"""Regular expressions: of modules, compiled when they are first used, and of users.
+"""Regular expressions: of modules, compiled when they are first used, and of users; whole numbers.
 
 A command loads the patterns of many formats and uses those of few: compiling all of them took a
 tenth of a small merge.
@@ -25,6 +25,12 @@ def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
         return re.compile(pattern, flags)
     except (OverflowError, RecursionError) as e:
         raise re.error(str(e)) from e
+
+
+def natural(text: str, most: int = 10**18 - 1) -> int:
+    """The whole number that a text is in ASCII digits, up to ``most``; -1 for any other text."""
+    is_short = len(text) <= len(str(most)) and text.isascii() and text.isdecimal()
+    return number if is_short and (number := int(text)) <= most else -1
 
 
 class _Lazy(Generic[AnyStr]):

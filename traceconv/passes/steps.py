@@ -36,7 +36,7 @@ from traceconv.core.model import (
     Track,
     arranged,
 )
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 from traceconv.passes.attribution import step_source, step_table
 
 _PHASE = lazy_regex(
@@ -60,7 +60,7 @@ _OWN_STEP = lazy_regex(r"Profiler?Step ?#\d+")
 
 _STEP_NUMBER = lazy_regex(r"(?:iter(?:ation)?|step)[ _#:=]*(\d{1,9})\Z", re.IGNORECASE)
 
-_HIGHEST = np.iinfo(np.int32).max
+_HIGHEST = int(np.iinfo(np.int32).max)
 
 
 def phases(trace: Trace, steps: EventTable) -> EventTable:
@@ -297,7 +297,8 @@ def _marked_by(trace: Trace, marker: re.Pattern[str]) -> tuple[Trace, bool]:
         rows, match = _ranges_named(trace, marker.search, placeless=True)
     number = None
     if marker.groups:
-        number = np.array([_number(result.group(1)) for result in match], np.int64)
+        texts = ((result[1] or "").strip() for result in match)
+        number = np.array([natural(text, _HIGHEST) for text in texts], np.int64)
         trace = trace.with_issue("step-marker-number", count=int((number < 0).sum()))
         rows, number = rows[number >= 0], number[number >= 0]
     if not len(rows):
@@ -380,13 +381,6 @@ def _ranges_named(
             ]
             return rows[hit], how
     return rows[:0], []
-
-
-def _number(text: str | None) -> int:
-    """The number in a text, -1 if it is not a number or too large."""
-    digits = (text or "").strip()
-    fits = digits.isascii() and digits.isdigit() and len(digits) <= len(str(_HIGHEST))
-    return number if fits and (number := int(digits)) <= _HIGHEST else -1
 
 
 def _by_time(

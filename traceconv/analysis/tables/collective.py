@@ -35,7 +35,7 @@ from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import F64, I64
 from traceconv.core.model import OpClass, Trace
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 from traceconv.core.side_tables import ABSENT, Columns
 
 _SIZES = {
@@ -73,8 +73,7 @@ _ROUNDS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall":
 
 def _count(text: str) -> int:
     """A number of elements, as PyTorch writes it: "12", "12.0"; -1 otherwise."""
-    digits = text.removesuffix(".0")
-    return int(digits) if digits.isdigit() and len(digits) < 18 else -1
+    return natural(text.removesuffix(".0"))
 
 
 def group_names(trace: Trace, rows: NDArray[np.intp]) -> Texts:

@@ -22,6 +22,7 @@ from traceconv.core.intervals import holding
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Layer, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
+from traceconv.core.patterns import natural
 from traceconv.core.side_tables import Columns
 from traceconv.passes.places import threads
 
@@ -187,7 +188,7 @@ def _multiplied(trace: Trace) -> _Rows | None:
 def _first_size(shapes: str) -> int:
     """Rows of the first input, "2048,7168;256,7168,4096"; -1 unless it is a matrix."""
     sizes = shapes.strip('"').partition(";")[0].split(",")
-    return int(sizes[0]) if len(sizes) == 2 and sizes[0].isdigit() else -1
+    return natural(sizes[0]) if len(sizes) == 2 else -1
 
 
 def _by_layer(

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 
 GEMM, ATTENTION, CONVOLUTION = "GEMM", "attention", "convolution"
 NORMALIZATION, EXPERTS = "normalization", "experts"
@@ -98,7 +98,7 @@ class Call(NamedTuple):
     def whole(self, index: int) -> int:
         """A whole number; -1 for other text."""
         text = self.inputs[index] if 0 <= index < len(self.inputs) else ""
-        return int(text) if text.isdigit() and len(text) < 19 else -1
+        return natural(text)
 
 
 _BITS = {

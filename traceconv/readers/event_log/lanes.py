@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I8, I32, Layer, OpClass, Track
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 from traceconv.readers.shared.collective_names import library_of, names_operation
 from traceconv.readers.shared.gpu_kernels import kernel_class, step_number
-from traceconv.readers.shared.numbers import id_of
 
 KINDS = {
     "compute": (Layer.DEVICE, OpClass.COMPUTE),
@@ -166,11 +165,11 @@ def track_of(lane: Lane, devices: bool, processes: bool) -> Track:
         places.append(f"Process {spot.process}")
     group, name = ", ".join(places), _lane_name(lane.layer, spot)
     columns: dict[str, Any] = {
-        "device": id_of(spot.device),
+        "device": natural(spot.device),
         "device_kind": "GPU" if spot.device else "",
-        "stream": id_of(spot.stream),
-        "process": id_of(spot.process) if processes else -1,
-        "thread": id_of(spot.thread),
+        "stream": natural(spot.stream),
+        "process": natural(spot.process) if processes else -1,
+        "thread": natural(spot.thread),
     }
     if lane.counter:
         if spot.stream or spot.thread or spot.plane:
@@ -179,7 +178,7 @@ def track_of(lane: Lane, devices: bool, processes: bool) -> Track:
     if lane.layer is Layer.COMM and spot.plane:
         numbered = spot.plane.isdecimal()
         columns["communicator"] = "" if numbered else spot.plane
-        columns["communicator_index"] = id_of(spot.plane) if numbered else -1
+        columns["communicator_index"] = natural(spot.plane) if numbered else -1
     return Track(lane.layer, name, group, lane.title, **columns)
 
 

@@ -13,10 +13,9 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.model import F64, I8, I32, I64, Kind, Layer, OpClass, Track, TrackKind
 from traceconv.core.ordering import mapped
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class, note_devices
-from traceconv.readers.shared.numbers import id_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -205,9 +204,9 @@ def _device_track(lane: Lane, library: str, several: bool) -> Track:
     group = f"GPU {lane.process}" if several else ""
     name = f"Stream {lane.thread}"
     location: dict[str, Any] = {
-        "device": id_of(lane.process),
+        "device": natural(lane.process),
         "device_kind": lane.maker,
-        "stream": id_of(lane.thread),
+        "stream": natural(lane.thread),
     }
     if library:
         return Track(Layer.COMM, name, group, library, **location)
@@ -218,8 +217,11 @@ def _host_track(lane: Lane, pid: int) -> Track:
     is_main = pid < 0 or lane.process == str(pid)
     group = "" if is_main else f"Process {lane.process}"
     name = f"Thread {lane.thread}"
-    number = id_of(lane.thread)
-    location: dict[str, Any] = {"process": -1 if is_main else id_of(lane.process), "thread": number}
+    number = natural(lane.thread)
+    location: dict[str, Any] = {
+        "process": -1 if is_main else natural(lane.process),
+        "thread": number,
+    }
     if lane.what is What.RUNTIME:
         title = "CUDA" if lane.maker == "GPU" else lane.maker
         return Track(Layer.RUNTIME, name, group, title, **location)
@@ -242,7 +244,7 @@ def memory(
     for text in dict.fromkeys(place):
         inner = text[6:-1] if text.startswith("Place(") and text.endswith(")") else text
         kind, _, digits = inner.upper().partition(":")
-        number = id_of(digits)
+        number = natural(digits)
         label = kind if number >= 0 else inner.upper().replace(":", " ") or "Device"
         devices[text] = label, number
     for measure, value in (("Allocated", allocated), ("Reserved", reserved)):

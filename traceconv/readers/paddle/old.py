@@ -20,7 +20,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import Layer, OpClass, Track
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 from traceconv.core.source import Source, Stream
 from traceconv.io.sources import FileSource
 from traceconv.protobuf.message_columns import DAMAGED, Columns, columns
@@ -28,7 +28,6 @@ from traceconv.readers.paddle.layout import Lane, Records, What, noted, put
 from traceconv.readers.paddle.protobuf import spans
 from traceconv.readers.shared.arguments import objects, quoted
 from traceconv.readers.shared.gpu_kernels import kernel_class
-from traceconv.readers.shared.numbers import id_of
 from traceconv.readers.shared.protobuf_wire import content, damage_in, nested
 from traceconv.readers.shared.trace_events import contract
 from traceconv.readers.shared.trace_events.contract import Named, Placed
@@ -191,7 +190,7 @@ def _placed(build: TraceBuilder, key: str, lane: contract.Lane) -> Placed | None
             f"Stream {lane.tid}",
             f"GPU {digits}",
             "GPU Hardware",
-            device=id_of(digits),
+            device=natural(digits),
             device_kind="GPU",
             stream=lane.thread_id,
         )

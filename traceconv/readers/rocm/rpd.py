@@ -24,6 +24,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues, MalformedInputError
 from traceconv.core.model import Capture
+from traceconv.core.patterns import natural
 from traceconv.core.source import Source
 from traceconv.readers.shared.sqlite.files import is_sqlite
 
@@ -77,8 +78,7 @@ def _captures(source: Source, name: str, database: Database) -> list[Capture]:
     pids = [pid for pid in database.distinct("rocpd_api", "pid") if pid >= 0] or [-1]
     stated = dict(database.rows("rocpd_metadata", "tag", "value"))
     pid_stride, gpu_stride = (
-        int(text) if (text := str(stated.get(tag, ""))).isascii() and text.isdecimal() else 0
-        for tag in ("pid_stride", "gpu_stride")
+        max(natural(str(stated.get(tag, ""))), 0) for tag in ("pid_stride", "gpu_stride")
     )
     nodes = [pid // pid_stride if pid_stride else 0 for pid in pids]
     several = len(set(nodes)) > 1

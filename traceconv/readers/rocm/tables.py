@@ -15,6 +15,7 @@ import numpy as np
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64
+from traceconv.core.patterns import natural
 from traceconv.core.side_tables import Columns
 from traceconv.core.source import Source
 from traceconv.readers.rocm.headings import OLD_TABLES, cells_in, headings_in, old_table
@@ -31,7 +32,6 @@ from traceconv.readers.rocm.process import (
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.layouts import RowLayout, TableRows, book_unread
 from traceconv.readers.shared.lines import Lines, unheard
-from traceconv.readers.shared.numbers import id_of
 from traceconv.readers.shared.table_rows import csv_rows
 
 _TIMES = {"start": "Start_Timestamp", "end": "End_Timestamp"}
@@ -142,7 +142,7 @@ def processes(source: Source, names: Sequence[str]) -> list[tuple[str, int]]:
         for row in _first_rows(source, name):
             column = next((heading for heading in _PROCESS if heading in row), "")
             text = row.get("Process_Id" if column in ("", "Guid") else column, "")
-            pid = id_of(text)
+            pid = natural(text)
             if column:
                 pid_by_value[row[column]] = max(pid_by_value.get(row[column], -1), pid)
             elif pid >= 0:

@@ -183,11 +183,6 @@ def values(texts: Sequence[str]) -> NDArray[np.float64]:
     return numbers
 
 
-def id_of(text: str) -> int:
-    """An id (of a process, thread, stream or device) written as text; -1 unless it is a number."""
-    return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else -1
-
-
 def whole_number(value: object, most: int = INT64_MAX) -> int | None:
     """A number from 0 to ``most``, as JSON number or text; else None."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}", value.strip()):

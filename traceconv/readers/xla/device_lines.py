@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.model import I32, Layer, Mask, OpClass, Track
 from traceconv.core.ordering import combined_key, mapped
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 from traceconv.readers.shared.collective_names import lane_title
 from traceconv.readers.shared.gpu_kernels import kernel_class
 from traceconv.readers.shared.numbers import INT32_MAX
@@ -199,8 +199,7 @@ class DeviceLines:
 
 def number_of(name: str) -> int:
     """The number of a step that is named by it, -1 for any other name."""
-    digits = name.strip()
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 9 else -1
+    return natural(name.strip(), 999_999_999)
 
 
 _STREAM_NUMBER = lazy_regex(r"Stream #(-?\d{1,18})")

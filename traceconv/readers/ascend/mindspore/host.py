@@ -23,12 +23,12 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Kind, Layer, Mask, OpClass, Track
 from traceconv.core.ordering import combined_key
+from traceconv.core.patterns import natural
 from traceconv.core.side_tables import ABSENT
 from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore.text_tables import whole
 from traceconv.readers.shared.csv_tables import csv_columns
 from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows, add_samples
-from traceconv.readers.shared.numbers import id_of
 from traceconv.readers.shared.trace_events.timeline import Lane, Placed
 
 _START, _END, _INSTANT = 0, 1, 2
@@ -72,8 +72,8 @@ def read_records(source: Source, name: str, build: TraceBuilder, offset_ns: int 
         return
     rows.columns["start"] = rows["start"] + offset_ns
     rows.label("name", ("event", "stage"), lambda *parts: ("::".join(parts), {}))
-    rows.label("tid", ("tid",), lambda tid: (f"Thread {tid}", {"thread": id_of(tid)}))
-    rows.label("pid", ("pid",), lambda pid: (f"Process {pid}", {"process": id_of(pid)}))
+    rows.label("tid", ("tid",), lambda tid: (f"Thread {tid}", {"thread": natural(tid)}))
+    rows.label("pid", ("pid",), lambda pid: (f"Process {pid}", {"process": natural(pid)}))
     begin, finish, unfinished = _paired(build, rows)
     build.skip("unfinished-slice", "", int(unfinished.sum()))
     stages = rows.take(begin)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Capture, Layer, Mask, OpClass, Track
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.ascend.common.capture_files import is_empty
 from traceconv.readers.ascend.common.identity import describe
@@ -294,7 +294,7 @@ def read_host_operators(
         rows.coded(field, texts)
 
     def lane(thread: str) -> tuple[str, dict[str, Any]]:
-        return f"Thread {thread}", {"thread": int(thread) if thread.isdecimal() else -1}
+        return f"Thread {thread}", {"thread": natural(thread)}
 
     rows.label("lane", ("thread",), lane)
     added = add_rows(build, _HOST_RUNS, rows)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import structs
 
 from traceconv.core.model import Capture
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 from traceconv.readers.ascend.common.capture_files import (
     PROF,
     below,
@@ -98,8 +98,7 @@ def kind_of(name: str) -> tuple[str, int] | None:
         if device_match := pattern.fullmatch(match["stem"]):
             return kind, int(device_match[1])
     base = match["stem"].rpartition("/")[2]
-    suffix = base.rpartition(".")[2]
-    return "other", int(suffix) if suffix.isdecimal() and len(suffix) < 5 else -1
+    return "other", natural(base.rpartition(".")[2], 9999)
 
 
 def raw_folders(ordered: Sequence[str]) -> list[Raw]:

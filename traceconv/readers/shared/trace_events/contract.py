@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from traceconv.core.model import I8, I32, I64, OpClass, Track
-from traceconv.readers.shared.numbers import id_of
+from traceconv.core.patterns import natural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,12 +63,12 @@ class Lane(msgspec.Struct, frozen=True):
     @property
     def process_id(self) -> int:
         """The number in ``pid``, or -1."""
-        return id_of(self.pid)
+        return natural(self.pid)
 
     @property
     def thread_id(self) -> int:
         """The number in ``tid``, or -1."""
-        return id_of(self.tid)
+        return natural(self.tid)
 
 
 class Named(msgspec.Struct, frozen=True):

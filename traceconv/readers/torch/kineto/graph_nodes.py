@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.json_text import NOT_JSON
 from traceconv.core.model import Capture, Kind, Layer, Trace
-from traceconv.core.patterns import lazy_regex
+from traceconv.core.patterns import lazy_regex, natural
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.readers.shared.graph_nodes import Node, columns_of
 from traceconv.readers.torch.kineto.graph_captures import (
@@ -87,10 +88,10 @@ def _annotated(listed: Any) -> Iterator[Node]:
         members: dict[str, Any] = {}
         for scope in scopes if isinstance(scopes, list) else [scopes]:
             members |= scope if isinstance(scope, dict) else {"name": scope}
-        if key.isdecimal() and len(key) < 20 and int(key) <= np.iinfo(np.int64).max:
+        if (number := natural(key, INT64_MAX)) >= 0:
             module = str(members.get("module_fqn", members.get("layer", "")))
             yield Node(
-                id=int(key),
+                id=number,
                 operator=str(members.get("name", members.get("str", ""))),
                 module=module,
             )
