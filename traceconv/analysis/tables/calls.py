@@ -91,7 +91,7 @@ _SUMMARY_OVERVIEW = {"CPU Total(ns)": "CPU Time(ns)", "GPU Total(ns)": "GPU Time
 
 def _summary_facts(trace: Trace) -> Columns:
     side_table = trace.side_tables.get("paddle_summary")
-    if side_table is None or not len(side_table):
+    if not side_table:
         return NOTHING
     keys = [key for keys_of_side in _SUMMARY_TIMES.values() for key in keys_of_side]
     times = {key: numbers(side_table, key) for key in keys}

@@ -61,7 +61,7 @@ def _bandwidth_facts(trace: Trace) -> Columns:
     """Sums of each rank and transport. A row of the table is a size of packages: those of one
     operation repeat its sums."""
     table = trace.side_tables.get("cluster_communication_bandwidth")
-    if len(trace.events) or table is None or not len(table):
+    if len(trace.events) or not table:
         return NOTHING
     rank, time = numbers(table, RANK), numbers(table, "Transit Time(ns)")
     n_bytes = rounded(floats(table, "Transit Size(MB)") * 1e6)

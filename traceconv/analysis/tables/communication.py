@@ -18,6 +18,7 @@ from traceconv.analysis.tables.definition import (
     Ranked,
     Table,
     grouped,
+    ordered,
     stacked,
     texts,
     timed,
@@ -103,7 +104,7 @@ def _table_operations(trace: Trace) -> Columns:
     steps.
     """
     side_table = _profiler_table(trace, "communication")
-    if side_table is None or not len(side_table):
+    if not side_table:
         return NOTHING
     ranks = {RANK: numbers(side_table, RANK)} if RANK in side_table else {}
     step, operator = numbers(side_table, "Step"), named(side_table, "Operator")
@@ -176,8 +177,7 @@ def _has_name(trace: Trace, rows: NDArray[np.intp], pattern: re.Pattern[str]) ->
 
 def _operations(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
-    order = np.lexsort((rows["Start Time(ns)"], rows[RANK]))
-    rows = {name: column[order] for name, column in rows.items()}
+    rows = ordered(rows, rows["Start Time(ns)"])
     transit, wait, early = (rows[part] for part in _PARTS[:3])
     return {
         **rows,
@@ -251,7 +251,7 @@ def _table_links(trace: Trace) -> Columns:
     Of how many operations its sums ("allreduce-total") are it does not say: their count is 0.
     """
     side_table = _profiler_table(trace, "communication_matrix")
-    if side_table is None or not len(side_table):
+    if not side_table:
         return NOTHING
     kind = named(side_table, "Operator")
     sums = np.array([name.endswith("-total") for name in kind.tolist()], bool)
@@ -280,12 +280,8 @@ def _table_links(trace: Trace) -> Columns:
 
 def _links(ranked: Ranked) -> Columns:
     rows = with_job(ranked)
-    job_last = np.where(rows[RANK] == ABSENT, np.iinfo(np.int64).max, rows[RANK])
-    order = np.lexsort(
-        (rows["Destination"], rows["Source"], *(numbered(rows[k]) for k in
-                                                 ("Operation", "Group")), job_last)
-    )  # fmt: skip
-    rows = {name: column[order] for name, column in rows.items()}
+    names = [numbered(rows[key]) for key in ("Group", "Operation")]
+    rows = ordered(rows, *names, rows["Source"], rows["Destination"])
     time: Any = rows["total"]
     sized = rows["Unsized"] == 0
     has_speed = sized & (time > 0)

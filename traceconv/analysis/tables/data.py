@@ -21,12 +21,6 @@ from traceconv.core.columns import F64
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import ABSENT, Columns, SideTable
 
-
-def _side_table(trace: Trace, name: str) -> SideTable | None:
-    side_table = trace.side_tables.get(name)
-    return side_table if side_table is not None and len(side_table) else None
-
-
 # -- the queue to the device --------------------------------------------------------------
 
 _QUEUES = ("device_queue_profiling", "dataset_iterator_profiling")
@@ -35,7 +29,7 @@ _QUEUES = ("device_queue_profiling", "dataset_iterator_profiling")
 def _queue_facts(trace: Trace) -> Columns:
     """Per queue file: times of fetching, pushing and batches, and how full the queue was."""
     parts = [
-        _queue(name, side_table) for name in _QUEUES if (side_table := _side_table(trace, name))
+        _queue(name, side_table) for name in _QUEUES if (side_table := trace.side_tables.get(name))
     ]
     if not parts:
         return NOTHING
@@ -84,8 +78,8 @@ def _queues(ranked: Ranked) -> Columns:
 
 
 def _pipeline_facts(trace: Trace) -> Columns:
-    side_table = _side_table(trace, "minddata_pipeline")
-    if side_table is None:
+    side_table = trace.side_tables.get("minddata_pipeline")
+    if not side_table:
         return NOTHING
     return {
         "Id": numbers(side_table, "op_id"),
@@ -103,8 +97,8 @@ def _pipeline_facts(trace: Trace) -> Columns:
 
 def _reader_facts(trace: Trace) -> Columns:
     """The last block of figures of a log; of a log without one, the means of its lines."""
-    side_table = _side_table(trace, "paddle_timer")
-    if side_table is None:
+    side_table = trace.side_tables.get("paddle_timer")
+    if not side_table:
         return _lines_facts(trace)
     block = numbers(side_table, "Block")
     is_last = block == block.max()
@@ -122,8 +116,8 @@ _COSTS = {"reader_cost": "Reader Cost(ns)", "batch_cost": "Batch Cost(ns)"}
 
 
 def _lines_facts(trace: Trace) -> Columns:
-    side_table = _side_table(trace, "paddle_timer_log")
-    if side_table is None:
+    side_table = trace.side_tables.get("paddle_timer_log")
+    if not side_table:
         return NOTHING
     costs = {name: numbers(side_table, heading) for name, heading in _COSTS.items()}
     seconds = [column[column != ABSENT] / 1e9 for column in costs.values()]
@@ -148,9 +142,9 @@ _CPU = ("user_utilization", "sys_utilization", "io_utilization", "idle_utilizati
 
 def _cpu_facts(trace: Trace) -> Columns:
     """Means of the samples of CPU use by whom it is counted for."""
-    side_table = _side_table(trace, "minddata_cpu_utilization")
+    side_table = trace.side_tables.get("minddata_cpu_utilization")
     of_paddle = _paddle_cpu(trace)
-    if side_table is None:
+    if not side_table:
         return of_paddle
     scopes = named(side_table, "scope")
     op = numbers(side_table, "op_id")

@@ -115,7 +115,6 @@ def with_job(ranked: Ranked) -> dict[str, NDArray[Any]]:
     names, extra = _names_and_sums(ranked)
     groups = Groups.of(*(_numbers(rows[name]) for name in names))
     job = {
-        RANK: np.full(len(groups), ABSENT, np.int64),
         **{name: rows[name][groups.first] for name in names},
         **pooled(rows, groups),
         **{name: groups.known_total(rows[name]) for name in extra},
@@ -129,7 +128,10 @@ def _names_and_sums(ranked: Ranked) -> tuple[list[str], list[str]]:
 
 
 def below(rows: Columns, more: Columns) -> dict[str, NDArray[Any]]:
-    """The rows of a table, and below them those of ``more``, which has at least its columns."""
+    """The rows of a table, and below them those of ``more``; of all ranks together unless it says
+    of which."""
+    if RANK in rows and RANK not in more:
+        more = {**more, RANK: np.full(len(next(iter(more.values()))), ABSENT)}
     return {name: np.concatenate((column, more[name])) for name, column in rows.items()}
 
 
@@ -147,10 +149,8 @@ def timed(ranked: Ranked, within: Sequence[str] = ()) -> dict[str, NDArray[Any]]
         within: names of facts in which ratios add up to 100; () for all of a rank.
     """
     rows = with_job(ranked)
-    if not rows:
-        return {}
     names, extra = _names_and_sums(ranked)
-    rows = ordered(rows, rows["total"])
+    rows = ordered(rows, -rows["total"])
     parts = Groups.of(rows[RANK], *(_numbers(rows[name]) for name in within))
     return {
         RANK: rows[RANK],
@@ -186,11 +186,11 @@ def of_ranks(ranked: Ranked) -> dict[str, NDArray[Any]]:
     return timed(ranked) if ranked and "m2" in ranked[0][1] else stacked(ranked)
 
 
-def ordered(rows: Mapping[str, NDArray[Any]], value: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """By rank, the job's rows last, and within a rank by falling ``value``."""
+def ordered(rows: Mapping[str, NDArray[Any]], *keys: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """By rank, the job's rows last, and within a rank by rising ``keys``, the first one first."""
     rank = rows[RANK]
     job_last = np.where(rank == ABSENT, np.iinfo(np.int64).max, rank)
-    order = np.lexsort((-value, job_last))
+    order = np.lexsort((*reversed(keys), job_last))
     return {name: column[order] for name, column in rows.items()}
 
 

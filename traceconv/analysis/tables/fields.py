@@ -287,7 +287,7 @@ def _types_by_name(trace: Trace, full_names: Texts) -> Texts:
     types: dict[str, str] = {}
     for name, headings in _TYPES_BY_NAME.items():
         table = trace.side_tables.get(name)
-        if table is not None and len(table):
+        if table:
             pairs = zip(*(named(table, heading).tolist() for heading in headings), strict=True)
             types = dict(pairs) | types
     return full_names.mapped(lambda name: types.get(name) or types.get(name.rpartition("/")[2], ""))

@@ -42,7 +42,7 @@ def _facts(name: str) -> Callable[[Trace], Columns]:
 
     def facts(trace: Trace) -> Columns:
         table = trace.side_tables.get(name)
-        if table is None or not len(table):
+        if not table:
             return NOTHING
         columns = dict(table.read())
         if RANK in columns and (columns[RANK].dtype != np.int64 or (columns[RANK] < 0).any()):

@@ -14,6 +14,7 @@ from traceconv.analysis.tables.definition import (
     Ranked,
     Table,
     grouped,
+    ordered,
     stacked,
     timed,
 )
@@ -72,9 +73,7 @@ def _node_facts(trace: Trace) -> Columns:
 
 def _nodes(ranked: Ranked) -> Columns:
     rows = timed(ranked)
-    job_last = np.where(rows[RANK] < 0, np.iinfo(np.int64).max, rows[RANK])
-    order = np.lexsort((rows["Node"], rows["Graph"], job_last))
-    return {name: column[order] for name, column in rows.items()}
+    return ordered(rows, rows["Graph"], rows["Node"])
 
 
 TABLES: Sequence[Table] = (

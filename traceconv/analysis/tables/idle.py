@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.definition import (
     NOTHING,
-    RANK,
     TIMED,
     Column,
     Ranked,
@@ -132,9 +131,7 @@ def _step_facts(trace: Trace) -> Columns:
 
 def _steps(ranked: Ranked) -> Columns:
     rows = timed(ranked, within=("Step",))
-    job_last = np.where(rows[RANK] == ABSENT, np.iinfo(np.int64).max, rows[RANK])
-    order = np.lexsort((-rows["Total Time(ns)"], rows["Step"], job_last))
-    return {name: column[order] for name, column in rows.items()}
+    return ordered(rows, rows["Step"], -rows["Total Time(ns)"])
 
 
 def _gap_facts(trace: Trace) -> Columns:
@@ -155,7 +152,7 @@ def _gap_facts(trace: Trace) -> Columns:
 
 def _listed(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
-    return ordered(rows, rows["Length(ns)"]) if rows else {}
+    return ordered(rows, -rows["Length(ns)"])
 
 
 def _launch_facts(trace: Trace) -> Columns:

@@ -95,16 +95,12 @@ def _peaks(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
     capacity = rows["Capacity(B)"]
     rows["Peak of Capacity(%)"] = np.where(capacity > 0, share(rows["Peak(B)"], capacity), np.nan)
-    if len(ranked) < 2:
-        return ordered(rows, rows["Peak(B)"])
-    names = [numbered(rows[key]) for key in ("Component", "Measure")]
-    order = np.lexsort((-rows["Peak(B)"], *names))
-    keys = [name[order] for name in names]
-    highest = order[Groups.of(*keys).first]
-    job = {key: column[highest] for key, column in rows.items()}
-    job[RANK] = np.full(len(highest), ABSENT, np.int64)
-    rows = below(rows, job)
-    return ordered(rows, rows["Peak(B)"])
+    if len(ranked) > 1:
+        names = [numbered(rows[key]) for key in ("Component", "Measure")]
+        order = np.argsort(-rows["Peak(B)"], kind="stable")
+        highest = order[Groups.of(*(name[order] for name in names)).first]
+        rows = below(rows, {key: rows[key][highest] for key in rows if key != RANK})
+    return ordered(rows, -rows["Peak(B)"])
 
 
 def _within(trace: Trace, start_ns: I64, end_ns: I64, number: I64) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from traceconv.analysis.tables.definition import (
     Ranked,
     Table,
     joined,
+    ordered,
     stacked,
     texts,
 )
@@ -142,7 +143,7 @@ def _innermost_names(trace: Trace, nest: Nest, thread: I64, time: I64) -> Texts:
 def _of_table(trace: Trace) -> _Blocks | None:
     """Blocks of the table of Ascend's adapter, one per row."""
     table = trace.side_tables.get("operator_memory")
-    if table is None or not len(table):
+    if not table:
         return None
     start, end = (numbers(table, f"{when} Time(ns)") for when in ("Allocation", "Release"))
     size, allocated, reserved = (
@@ -260,14 +261,11 @@ def _live_at(blocks: _Blocks, own: NDArray[np.intp], peak: int) -> dict[str, NDA
 
 def _live(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
-    if not rows:
-        return {}
     time = rows.get("Timestamp(ns)", np.zeros(len(rows[RANK]), np.int64))
     groups = Groups.of(rows[RANK], numbered(rows["Device"]), time)
     held = np.where(rows["Operator"] == UNUSED, 0, rows["Bytes"])
     rows["Ratio(%)"] = share(rows["Bytes"], groups.spread(groups.total(held)))
-    order = np.lexsort((-rows["Bytes"], time, numbered(rows["Device"]), rows[RANK]))
-    return {name: column[order] for name, column in rows.items()}
+    return ordered(rows, numbered(rows["Device"]), time, -rows["Bytes"])
 
 
 TABLES: Sequence[Table] = (

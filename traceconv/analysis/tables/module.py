@@ -128,7 +128,7 @@ def _phases(ranked: Ranked) -> Columns:
     """In the order of a step; ratios are of the steps; the rest has no count."""
     rows = timed(ranked)
     position = np.array([_PHASE_ORDER.index(name) for name in rows["Phase"].tolist()])
-    rows = ordered(rows, -position)
+    rows = ordered(rows, position)
     steps, rank = rows["Phase"] == "Step", rows[RANK]
     base = {
         key: dict(zip(rank[steps].tolist(), rows[key][steps].tolist(), strict=True))

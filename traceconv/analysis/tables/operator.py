@@ -18,6 +18,7 @@ from traceconv.analysis.tables.definition import (
     Table,
     grouped,
     joined,
+    ordered,
     texts,
     timed,
     with_job,
@@ -175,7 +176,7 @@ def _shape_facts(trace: Trace) -> Columns:
 def _dynamic_shapes(trace: Trace) -> Columns:
     """What MindSpore wrote of operators with dynamic shapes."""
     side_table = trace.side_tables.get("dynamic_shape_info")
-    if side_table is None or not len(side_table):
+    if not side_table:
         return NOTHING
     timed_rows = (named(side_table, "side") == "operator") & (
         numbers(side_table, "dur(ns)") != ABSENT
@@ -192,9 +193,7 @@ def _dynamic_shapes(trace: Trace) -> Columns:
 
 def _shapes(ranked: Ranked) -> Columns:
     rows = with_job(ranked)
-    order = np.lexsort((-rows["total"], rows["Step"], np.where(rows[RANK] == ABSENT, 2**62,
-                                                               rows[RANK])))  # fmt: skip
-    rows = {name: column[order] for name, column in rows.items()}
+    rows = ordered(rows, rows["Step"], -rows["total"])
     return {
         RANK: rows[RANK], **{name: rows[name] for name in ("Step", "OP Type", "Input Shapes")},
         "Count": rows["count"], "Total Time(ns)": rows["total"], "Min Time(ns)": rows["low"],
@@ -226,7 +225,7 @@ def _flops_facts(trace: Trace) -> Columns:
     """The whole model first, then the operators."""
     parts = []
     model, single = (trace.side_tables.get(name) for name in ("flops_summary", "flops"))
-    if model is not None and len(model):
+    if model:
         headings = {**_FLOPS, "Utilization(%)": "FLOPS_Utilization"}
         parts.append(_flops_rows(model, headings, texts([MODEL] * len(model))))
     if single is not None and len(single):

@@ -88,7 +88,7 @@ def _instance_facts(trace: Trace) -> Columns:
 
 def _listed(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
-    return ordered(rows, -rows["Start Time(ns)"]) if rows else {}
+    return ordered(rows, rows["Start Time(ns)"])
 
 
 _FORMULA = (

@@ -122,9 +122,8 @@ def _path_facts(trace: Trace) -> Columns:
     columns = {name: column[heaviest] for name, column in rows.items()}
     if len(rest):
         rest_row = {k: np.array([ABSENT if (v[rest] == ABSENT).any() else v[rest].sum()])
-                 for k, v in rows.items() if k != "Path"}  # fmt: skip
-        rest_row["Path"] = texts([OTHERS])
-        columns = below(columns, rest_row)
+                    for k, v in rows.items() if k != "Path"}  # fmt: skip
+        columns = below(columns, {**rest_row, "Path": texts([OTHERS])})
     return columns
 
 
@@ -134,15 +133,13 @@ def _built(key: str, ranked: Ranked) -> Columns:
     if len(ranked) > 1:
         groups = Groups.of(numbered(rows[key]))
         job = {name: groups.known_total(rows[name]) for name in _SUMS}
-        job |= {RANK: np.full(len(groups), ABSENT), key: rows[key][groups.first]}
-        rows = below(rows, job)
+        rows = below(rows, {**job, key: rows[key][groups.first]})
     host, device = (np.maximum(rows[name], 0) for name in ("Self Time(ns)", "Device Time(ns)"))
     groups = Groups.of(rows[RANK])
     rows["Self Ratio(%)"] = share(host, groups.spread(groups.total(host)))
     shares = share(device, groups.spread(groups.total(device)))
     rows["Device Ratio(%)"] = np.where(rows["Device Time(ns)"] == ABSENT, np.nan, shares)
-    by_host = ordered(rows, host)
-    return ordered(by_host, by_host["Device Time(ns)"])
+    return ordered(rows, -rows["Device Time(ns)"], -host)
 
 
 _COLUMNS = "Calls, Self Time(ns), Self Ratio(%), Launches, Device Time(ns), Device Ratio(%)"

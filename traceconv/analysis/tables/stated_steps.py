@@ -55,7 +55,7 @@ def stated_steps(trace: Trace) -> Columns:
     # a cluster table next to captures whose ranks have timelines
     for name in STATED[: 1 if len(trace.events) else 2]:
         table = trace.side_tables.get(name)
-        if table is not None and len(table) and "Computing(ns)" in table:
+        if table and "Computing(ns)" in table:
             rows = _rows(trace, table)
             return _facts(name, table, rows) if len(rows) else NOTHING
     return NOTHING

@@ -373,12 +373,7 @@ def _summary(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
     if len(ranked) > 1:
         groups = Groups.of(rows["graph"])
-        job = {
-            RANK: np.full(len(groups), ABSENT, np.int64),
-            "graph": rows["graph"][groups.first],
-            **pooled(rows, groups),
-        }
-        rows = below(rows, job)
+        rows = below(rows, {"graph": rows["graph"][groups.first], **pooled(rows, groups)})
     usual = mean(rows["total"], rows["count"])
     spread = np.sqrt(rows["m2"] / np.maximum(rows["count"], 1))
     several = rows["count"] > 1  # one step has no spread
@@ -432,9 +427,7 @@ def _overlap(ranked: Ranked) -> Columns:
         groups = Groups.of(known_rows["graph"], _dense(known_rows["step"]), known_rows["window"])
         job = {name: _mean_present(groups, known_rows[name]) for name in StepTable.LENGTHS}
         job |= {key: known_rows[key][groups.first] for key in ("graph", "step", "window")}
-        job[RANK] = np.full(len(groups), ABSENT, np.int64)
-        job["source"] = texts(["" for _ in range(len(groups))])
-        rows = below(rows, job)
+        rows = below(rows, {**job, "source": texts([""] * len(groups))})
     total, comm, alone, free, copies, copies_alone, unclassified, known_ns = (
         rows[key] for key in _LEGENDS
     )
