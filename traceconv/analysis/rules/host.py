@@ -23,7 +23,6 @@ from traceconv.analysis.rules.definition import (
     lost,
     slices_of,
 )
-from traceconv.analysis.tables.fields import is_ascend
 from traceconv.analysis.tables.host import (
     COLLECTION,
     ONLY_WAITS,
@@ -32,6 +31,7 @@ from traceconv.analysis.tables.host import (
     launches,
     leading_rows,
 )
+from traceconv.analysis.tables.idle import idle_of
 from traceconv.analysis.utilisation import measured, share
 from traceconv.core.columns import once_each
 from traceconv.core.intervals import (
@@ -136,14 +136,10 @@ def idle_gaps(trace: Trace, steps: StepTable) -> list[tuple[DeviceTime, I64]]:
     """When each device is idle within steps and does not wait for input."""
     spans = steps.device_spans
     within, waits = union(spans[:, 0], spans[:, 1]), input_spans(trace)
-    gaps_of_devices = []
-    for device in device_times(trace):
-        busy = merged(merged(device.computing, device.exposed), device.unclassified)
-        if not is_ascend(trace):
-            busy = merged(busy, device.copying)
-        idle = subtraction(intersection(device.known, within), busy)
-        gaps_of_devices.append((device, subtraction(idle, waits)))
-    return gaps_of_devices
+    return [
+        (device, subtraction(intersection(idle_of(trace, device), within), waits))
+        for device in device_times(trace)
+    ]
 
 
 _sync_calls = _calls(SYNCHRONISATION, Layer.RUNTIME)

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from traceconv.analysis.rank_summary import RankSummary
-from traceconv.analysis.tables import bound as _bound_tables
 from traceconv.analysis.tables import calls as _call_tables
 from traceconv.analysis.tables import cluster as _cluster_tables
 from traceconv.analysis.tables import collective as _collective_tables
@@ -43,7 +42,7 @@ from traceconv.core.side_tables import ABSENT, Columns, DataTable
 
 _MODULES = (
     _step_tables, _op_tables, _kernel_tables, _module_tables, _comm_tables, _memory_tables,
-    _data_tables, _call_tables, _graph_tables, _work_tables, _bound_tables,
+    _data_tables, _call_tables, _graph_tables, _work_tables,
     _collective_tables, _idle_tables, _range_tables, _live_tables, _stack_tables,
     _sampled_tables, _expert_tables, _cluster_tables,
 )  # fmt: skip

@@ -19,7 +19,7 @@ from traceconv.analysis.tables.definition import (
     texts,
     timed,
 )
-from traceconv.analysis.tables.fields import names_of
+from traceconv.analysis.tables.fields import is_ascend, names_of
 from traceconv.analysis.tables.groups import Groups, mean, share
 from traceconv.analysis.tables.host import (
     COLLECTION,
@@ -71,14 +71,19 @@ def _gaps(trace: Trace) -> tuple[I64, I64, I64, I64, NDArray[np.intp]]:
     return spans, steps.step[i_step].astype(np.int64), device, cause, row
 
 
+def idle_of(trace: Trace, device_time: DeviceTime) -> I64:
+    """When a device does nothing; copies of NPUs are idle time, as the vendor counts."""
+    busy = merged(device_time.computing, device_time.exposed, device_time.unclassified)
+    if not is_ascend(trace):
+        busy = merged(busy, device_time.copying)
+    return subtraction(device_time.known, busy)
+
+
 def _of_device(
     trace: Trace, device_time: DeviceTime, steps: I64
 ) -> tuple[I64, NDArray[np.intp], I64, NDArray[np.intp]]:
     events = trace.events
-    busy = merged(device_time.computing, device_time.exposed, device_time.unclassified)
-    if trace.hints.vendor != "ascend":  # copies of NPUs are idle time, as the vendor counts
-        busy = merged(busy, device_time.copying)
-    idle = intersection(subtraction(device_time.known, busy), union(*steps.T))
+    idle = intersection(idle_of(trace, device_time), union(*steps.T))
     i_step = np.maximum(np.searchsorted(steps[:, 0], idle[:, 0], "right") - 1, 0)
     rows = np.concatenate(
         (device_time.kernels, device_time.calls, device_time.copies, device_time.unclassified_tasks)
@@ -95,7 +100,7 @@ def _of_device(
     synchronising = leading_rows(trace, SYNCHRONISATION, Layer.RUNTIME)
     waiting = length_within(_spans(trace, synchronising), np.stack((idle[:, 0], idle[:, 0] + 1), 1))
     cause[(cause == _LATE) & (waiting > 0)] = _SYNCHRONISATION
-    if trace.hints.vendor == "ascend":
+    if is_ascend(trace):
         cause[(cause == _DEPENDENCY) & _fills(device_time.copying, idle)] = _COPY
     collections = leading_rows(trace, COLLECTION, Layer.HOST, Layer.RUNTIME)
     cause[_fills(_spans(trace, collections), idle)] = _COLLECTION
