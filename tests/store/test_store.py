@@ -194,9 +194,9 @@ def test_a_store_that_was_cut_off_is_refused(store, tmp_path):
 def test_a_store_of_a_newer_version_is_refused(store, tmp_path):
     """It says which version it is of."""
     newer = tmp_path / "newer.tcz"
-    newer.write_bytes(store.read_bytes().replace(b"traceconv store 1\n", b"traceconv store 2\n"))
+    newer.write_bytes(store.read_bytes().replace(b"traceconv store 2\n", b"traceconv store 3\n"))
     with pytest.raises(
-        MalformedInputError, match="is of version 2, this traceconv reads version 1"
+        MalformedInputError, match="is of version 3, this traceconv reads version 2"
     ):
         traceconv.open(newer)
 

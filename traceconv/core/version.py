@@ -14,5 +14,5 @@ SHARD = 2
 RANK_FILE = 10
 """Version of the columns of a rank in a file: between workers, in shards and in stores."""
 
-STORE = 1
+STORE = 2
 """Version of the file that ``traceconv pack`` writes."""

@@ -44,7 +44,7 @@ from traceconv.core.errors import (
     SourceError,
     TraceconvError,
 )
-from traceconv.core.job_shape import Placement
+from traceconv.core.job_shape import ParallelGroup, Placement
 from traceconv.core.model import (
     I32,
     I64,
@@ -292,9 +292,20 @@ def _described(trace: Trace, records: CollectiveRecords) -> dict[str, Any]:
     }
 
 
-def recorded(capture: Capture) -> dict[str, Any]:
-    """A capture as JSON values: all but what only its reader needs."""
-    clock = capture.clock
+def recorded(capture: Capture, number_of: dict[ParallelGroup, int] | None = None) -> dict[str, Any]:
+    """A capture as JSON values: all but what only its reader needs.
+
+    Args:
+        number_of: groups of ranks are its numbers, new ones the next; None: in full.
+    """
+    clock, placement = capture.clock, capture.placement
+    alone = msgspec.structs.replace(placement, groups=())
+    groups = [
+        msgspec.to_builtins(group)
+        if number_of is None
+        else number_of.setdefault(group, len(number_of))
+        for group in placement.groups
+    ]
     return {
         "source": _recorded_source(capture),
         "clock": None if clock is None else msgspec.structs.asdict(clock),
@@ -302,8 +313,8 @@ def recorded(capture: Capture) -> dict[str, Any]:
         "traits": dict(capture.traits),
         "uses": dict(capture.uses),
         "tables": dict(capture.tables),
-        "placement": msgspec.to_builtins(capture.placement),
-        "parts": [recorded(window) for window in capture.parts],
+        "placement": {**msgspec.to_builtins(alone), "groups": groups},
+        "parts": [recorded(window, number_of) for window in capture.parts],
     }
 
 
@@ -347,31 +358,37 @@ _PLAIN = (
 """Fields of a capture that are JSON values, or tuples of them."""
 
 
-def capture_of(record: Mapping[str, Any], source: Source | None = None) -> Capture:
+def capture_of(
+    record: Mapping[str, Any],
+    source: Source | None = None,
+    groups: Sequence[ParallelGroup] | None = None,
+) -> Capture:
     """The capture that :func:`recorded` described.
 
     Args:
         source: where its ranks are; None if only its names are known.
+        groups: those that it has by position; None if it has them in full.
 
     Raises:
-        KeyError, TypeError, ValueError: it is no such thing.
+        IndexError, KeyError, TypeError, ValueError: it is no such thing.
     """
-    recorded_source = record["source"]
+    written = record["source"]
     plain = {name: msgspec.convert(record[name], _CAPTURE_TYPES[name]) for name in _PLAIN}
+    alone = msgspec.convert({**record["placement"], "groups": ()}, Placement)
+    listed = record["placement"]["groups"]
+    of_rank = tuple(
+        msgspec.convert(value, ParallelGroup) if groups is None else groups[value]
+        for value in listed
+    )
     return Capture(
         source=source
-        or RecordedSource(
-            recorded_source["label"],
-            recorded_source["files"],
-            recorded_source["titles"],
-            recorded_source["lone"],
-        ),
+        or RecordedSource(written["label"], written["files"], written["titles"], written["lone"]),
         clock=msgspec.convert(record["clock"], Anchor | None),
         tables=msgspec.convert(record["tables"], dict[str, tuple[str, ...]]),
         uses=msgspec.convert(record["uses"], dict[str, str]),
         traits=msgspec.convert(record["traits"], dict[str, int | str]),
-        placement=msgspec.convert(record["placement"], Placement),
-        parts=tuple(capture_of(window) for window in record["parts"]),
+        placement=msgspec.structs.replace(alone, groups=of_rank),
+        parts=tuple(capture_of(window, None, groups) for window in record["parts"]),
         **plain,
     )
 

@@ -156,11 +156,12 @@ def write(
     """
     into.write(container.head(SIGN, VERSION))
     listed = []
+    groups: dict[ParallelGroup, int] = {}  # each once: many ranks list the same members
     for rank in ranks:
         offset, size = _append(into, rank.path)
         views = {mode: _append(into, path) for mode, path in rank.views.items()}
-        entry = {"capture": rank_file.recorded(rank.capture), "at": offset, "size": size}
-        listed.append({**entry, "views": views})
+        capture = rank_file.recorded(rank.capture, groups)
+        listed.append({"capture": capture, "at": offset, "size": size, "views": views})
         if rank.summary is not None:
             listed[-1]["summary"] = [*_append(into, rank.summary[0]), rank.summary[1]]
     directory = {
@@ -169,6 +170,7 @@ def write(
         "comm_patterns": list(comm_patterns),
         "unknown": list(unknown),
         "issues": rank_file.issue_rows(issues),
+        "groups": msgspec.to_builtins([*groups]),
         "ranks": listed,
     }
     into.write(container.tail(directory))
@@ -198,7 +200,7 @@ def load(source: Source) -> Store:
         issues = Issues()
         issues.extend(rank_file.issues_of(directory["issues"]))
         words = msgspec.convert(directory["comm_patterns"], tuple[str, ...])
-        groups: dict[ParallelGroup, ParallelGroup] = {}
+        groups = msgspec.convert(directory["groups"], tuple[ParallelGroup, ...])
         current = directory["traceconv"] == __version__
         captures = tuple(
             _capture(record, path.absolute(), words, groups, current)
@@ -218,7 +220,7 @@ def _capture(
     entry: dict[str, Any],
     path: Path,
     comm_patterns: tuple[str, ...],
-    groups: dict[ParallelGroup, ParallelGroup],
+    groups: Sequence[ParallelGroup],
     current: bool,
 ) -> Capture:
     offset, size = int(entry["at"]), int(entry["size"])
@@ -233,7 +235,7 @@ def _capture(
     source = StoredSource(
         record["source"], path, offset, size, comm_patterns, borders, views, summary
     )
-    capture = rank_file.capture_of(record, source)
+    capture = rank_file.capture_of(record, source, groups)
     if capture.rank is None or offset < 0 or size < 0:
         raise ValueError("a rank without number or place")
-    return replace(capture, placement=capture.placement.sharing(groups))
+    return capture
