@@ -82,7 +82,7 @@ def test_two_reports_are_refused(here, capsys):
 
 
 def test_first_run_says_what_matters(here, capsys):
-    """Ranks, clock, steps, the slowest rank, the file and where to drag it: on stderr."""
+    """Ranks, clock, steps, the losses, the file and where to drag it: on stderr."""
     run(["merge", SAMPLE])
     out, err = capsys.readouterr()
     assert out == ""
@@ -91,7 +91,7 @@ def test_first_run_says_what_matters(here, capsys):
         "clock:",
         "steps per rank: 3 of graph 1",
         "nothing was lost",
-        "rank 1",
+        "Lost: gaps between steps",
         "wrote",
         "ui.perfetto.dev",
     ):

@@ -352,8 +352,8 @@ def _auto(
         return offsets, ""
     remark = _unused(offsets, used, reasons)
     shares_host = not used and len({c.host for c in captures}) == 1 and captures[0].host
-    host = "; all ranks ran on one host, so on one clock" if shares_host else ""
-    return offsets, remark + host
+    host = "all ranks ran on one host, so on one clock; " if shares_host else ""
+    return offsets, host + remark
 
 
 def _report_unchecked(

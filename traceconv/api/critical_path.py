@@ -32,8 +32,8 @@ class CriticalPath:
     """What bounds the steps of a job.
 
     Attributes:
-        path:    the stretches, and why there are none.
-        results: tables: "steps", "ranks", "segments"; those that were asked for.
+        path:    the intervals, or why the path is unknown.
+        results: tables: "steps", "ranks", "segments"; only the selected ones.
         plan:    the clocks it is based on.
         issues:  what finding and reading the ranks noted.
     """
@@ -106,13 +106,13 @@ def critical_path(*paths: values.Paths, **keywords: Unpack[CriticalPathArguments
 
     The path of a step begins where its last rank ends and goes back: over the rank's own work to
     the communication that it waited for, to the rank that came last to that, and so on to the
-    start of the step. Its intervals tile the step to the ns. Where it is not decided how the path
-    goes on, that is said, and what depends on it is not certain.
+    start of the step. Its intervals tile the step to the ns. Where the data do not decide how it
+    continues, the result has the reason, and intervals that depend on it are uncertain.
 
     Each worker has one rank in memory.
 
     Raises:
-        OptionError: an argument is not understood; there is no such table.
+        OptionError: an argument is not understood, or a table does not exist.
         SelectionError: a graph or step is in none of the ranks.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """

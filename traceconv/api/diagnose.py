@@ -35,7 +35,7 @@ class Diagnosis:
     """The problems of a run.
 
     Attributes:
-        headline: what the steps lose, in one line.
+        headline: the losses of the steps, in one line.
         findings: of the rules.
         verdict:  which rank delays the others; None if there is one rank only.
         issues:   what finding and reading the ranks noted.
@@ -112,11 +112,11 @@ def diagnose(*paths: values.Paths, **keywords: Unpack[DiagnoseArguments]) -> Dia
     """Find the problems of the run whose ranks are below ``paths``.
 
     Tables that repeat the profiler's own files (data pipeline, memory records) are always of the
-    whole capture. Times of findings are on the clock of their own rank. Each worker has one rank
+    whole capture. Times of findings are on the clock of the rank. Each worker has one rank
     in memory.
 
     Raises:
-        OptionError: an argument is not understood; there is no such rule or threshold.
+        OptionError: an argument is not understood, or a rule or threshold does not exist.
         SelectionError: a graph or step is in none of the ranks.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """

@@ -235,7 +235,7 @@ def diff(
     of the items add up to the change of the step, on every rank.
 
     Args:
-        before, after: captures, folders of ranks, merged traces of ours, or a report
+        before, after: captures, folders of ranks, merged traces, or a report
             (``merge(..., analyse=True)`` written as JSON); texts, ``Path`` or lists of them.
             Without ``after`` ranks or steps of one run are compared.
 

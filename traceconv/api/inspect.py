@@ -60,8 +60,8 @@ class Inspection:
     Attributes:
         captures: as found; ranks may be None.
         unknown:  files no reader knows.
-        problem:  why ranks could not be told apart, or "".
-        issues:   what was noticed.
+        problem:  why ranks cannot be identified, or "".
+        issues:   issues that were found.
         counts:   per rank, if events were read: rows by kind and by layer, steps, graphs,
             predicted bytes by mode (Perfetto), and by format and mode.
         predicted: the same for all ranks in one file: bytes by format and mode.

@@ -40,7 +40,7 @@ def merge(*paths: values.Paths, **keywords: Unpack[MergeArguments]) -> Report:
     ``selection`` and ``merge_options`` take several keywords at once, in place of these.
 
     Returns:
-        What was done, lost and found. See :class:`Report`.
+        The report of the run, see :class:`Report`.
 
     Raises:
         OptionError: an argument is not understood.

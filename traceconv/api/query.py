@@ -50,7 +50,7 @@ def query(paths: values.Paths, sql: str, **keywords: Unpack[QueryArguments]) -> 
 
     Raises:
         OptionError: the SQL is not understood, or an argument is not.
-        SourceError: a file cannot be read, or is no trace.
+        SourceError: a file cannot be read, or is not a trace.
         MissingExtraError: the engine is missing, or too old.
         EngineError: the trace processor does not start, or ends.
         TraceconvError: see :mod:`traceconv.core.errors`.

@@ -37,7 +37,7 @@ def stats(*paths: values.Paths, **keywords: Unpack[StatsArguments]) -> Statistic
     ranks, a window and ``align="auto"`` read every file twice. Each worker has one rank in memory.
 
     Raises:
-        OptionError: an argument is not understood; there is no such table.
+        OptionError: an argument is not understood, or a table does not exist.
         SelectionError: a graph or step is in none of the ranks; nothing is known of an axis.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """

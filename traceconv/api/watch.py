@@ -115,7 +115,7 @@ class WatchedWindow:
         }
 
     def line(self) -> str:
-        """The answer, then what it is about."""
+        """The answer, then the subject."""
         answer = self.diagnosis.headline if self.diagnosis else f"cannot be judged: {self.error}"
         steps = f"steps {format_ranges(self.steps)}" if self.steps else ""
         count = f"{len(self.ranks)} rank{'s' * (len(self.ranks) != 1)}"
@@ -167,7 +167,7 @@ def watch(folder: values.AnyPath, **keywords: Unpack[WatchArguments]) -> Iterato
 
     Raises:
         OptionError: an argument is not understood.
-        SourceError: ``folder`` is no folder of this machine.
+        SourceError: ``folder`` is not a local folder.
     """
     options = WatchOptions.of(keywords)
     path = os.fspath(folder)

@@ -37,7 +37,7 @@ def write(
 
     The traces are written as they are, on the clocks they are on: nothing is derived, aligned or
     selected; ranks that were read with ``align="none"`` cause a warning. Rows are put into table
-    order, and slices that cross get tracks of their own. Traces are taken one at a time, so that
+    order, and slices that cross get further tracks. Traces are taken one at a time, so that
     ``traceconv.open(...).traces()`` may be written from a generator whatever its size; ranks wait
     in temporary files.
 
@@ -47,10 +47,10 @@ def write(
         out:    the file; its extension selects the format. "-": standard output. It may be a URL.
 
     Returns:
-        What was written and lost.
+        The report of the run.
 
     Raises:
-        RankError: there is no trace, or two have one rank.
+        RankError: ``traces`` is empty, or two have the same rank.
         OutputError: ``out`` exists, names no format, or cannot be written. No file is left behind.
         TraceconvError: see :mod:`traceconv.core.errors`.
     """

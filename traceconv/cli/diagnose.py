@@ -79,6 +79,8 @@ def diagnose(
     else:
         for line in _short(diagnosis):
             say.data(line)
+    if target.path and not quiet and not as_json:
+        say.message(diagnosis.headline)
     if as_json and target.path:
         say.document(diagnosis.as_dict())
     say.show_issues(diagnosis.issues, quiet, verbose)

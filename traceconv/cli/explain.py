@@ -45,8 +45,15 @@ def explain(words: Sequence[str], as_json: bool) -> None:
         by_code = {meaning.code.lower(): meaning for meaning in meanings}
         for word in words:
             if word.lower() not in by_code:
-                near = nearest(word, [meaning.code for meaning in meanings])
-                raise click.UsageError(f"no code {word!r}{near}; `traceconv explain` lists all")
+                codes = [meaning.code for meaning in meanings]
+                holding = [code for code in codes if word.lower() in code.lower()][:5]
+                near = (
+                    f"; with this word: {', '.join(holding)}" if holding else nearest(word, codes)
+                )
+                raise click.UsageError(
+                    f"no code {word!r}{near}; `traceconv explain` lists all, and the glossary in "
+                    "docs/glossary.md has the terms"
+                )
         chosen = [by_code[word.lower()] for word in words]
     if as_json:
         entries = [{**asdict(meaning), "more": dict(meaning.more)} for meaning in chosen]
@@ -69,6 +76,5 @@ def explain(words: Sequence[str], as_json: bool) -> None:
             max(len(getattr(meaning, field)) for meaning in chosen) for field in ("code", "kind")
         )
         for meaning in chosen:
-            say.data(
-                f"{meaning.code:{code}}  {meaning.kind:{kind}}  {say.with_flags(meaning.says)}"
-            )
+            line = f"{meaning.code:{code}}  {meaning.kind:{kind}}  {say.with_flags(meaning.says)}"
+            say.data(say.short(line))

@@ -153,7 +153,9 @@ class Task:
             say.document(report.as_dict())
         if self.quiet:
             return
-        lines = [say.with_flags(line) for line in report.lines()]
+        is_aligned = not self.options.get("dry_run")
+        reported = [x for x in report.lines() if is_aligned or not x.startswith("clock: ")]
+        lines = [say.with_flags(line) for line in reported]
         for line in lines if self.verbose else screen.folded(lines, 12):
             say.message(line)
         if self.options.get("dry_run"):

@@ -191,7 +191,7 @@ class Anchor(msgspec.Struct, frozen=True):
         shared_ns: the same instant as Unix nanoseconds.
         evidence:  the file and keys the pair was read from.
         error_ns:  how far off the pair is at most, where the file states it; None if it does not.
-        origin:    what it is stated of: the output whose ranks have this error among each other.
+        origin:    the output whose ranks have this error among each other.
         checked_ns: on the capture's clock, the instants between which a clock that was set would
             have shown when that was measured; None where nothing was.
 

@@ -94,7 +94,7 @@ part-missing: loss
 own-output: info
     The file was written by traceconv and left out. To read it, pass the file itself.
 log-unmapped: doubt
-    A table of events with columns of its own was left out. Name it alone: the message has the
+    A table of events with custom columns was left out. Name it alone: the message has the
     `mapping` that reads it.
 unused-file: info
     A file of a known kind that the trace does not use.

@@ -71,7 +71,7 @@ class MalformedInputError(InputError):
     Args:
         path:  file as the user knows it.
         where: place in it ("byte 1207", "line 3", "table TASK row 17").
-        why:   what is wrong, and what to do next.
+        why:   the problem, and what to do next.
     """
 
     def __init__(self, path: str, where: str, why: str) -> None:
@@ -112,7 +112,7 @@ class OptionError(TraceconvError):
     """An argument has a wrong type or value. The message lists what is valid.
 
     Args:
-        why:    what is wrong, and what is valid.
+        why:    the problem, and the valid values.
         option: name of the argument; "" if several are meant.
     """
 

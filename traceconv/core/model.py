@@ -278,15 +278,15 @@ class Trace:
             empty if the events themselves are all there is to know. Between windows nothing is
             known: that time is not "free".
         ledger:   see :data:`Ledger`.
-        hints:    what the reader knows of the source that passes and analyses decide by.
+        hints:    properties of the source, by which passes and analyses decide.
         present:  graphs and steps that can be selected; filled by the passes of selection and
             attribution.
         steps:    the step table, made by the passes of steps and attribution.
-        coverage: what was recorded, found by the pass of attribution.
+        coverage: recorded spans, found by the pass of attribution.
         overlap:  sums of the overlap analysis; None where it was not made, has found nothing, or
             no longer describes the rank (a window of time).
         notes:    facts for display (JSON values), by key. No code reads them.
-        side_tables: tables beside the timeline, by name; read when asked for.
+        side_tables: tables beside the timeline, by name, read lazily.
         aligned:  False if its clock was left as recorded on request: its times are not comparable
             with those of other ranks.
     """

@@ -71,7 +71,7 @@ class Stream(Protocol):
         ...
 
     def ahead(self, size: int) -> Iterator[bytes]:
-        """The rest of it, read (and inflated) on a thread of its own, ``size`` bytes at a time.
+        """The rest of it, read (and inflated) on another thread, ``size`` bytes at a time.
 
         Raises:
             SourceError: as :meth:`read`, after all that could be read.
@@ -134,8 +134,8 @@ class Source(ABC):
         return None
 
     def origin(self, name: str) -> Path | None:
-        """The file on disk that holds it, alone or with others, also in a later run; None if there
-        is none."""
+        """The file on disk that holds it, alone or with others, also in a later run; else
+        None."""
         return None
 
     def title(self, name: str) -> str:

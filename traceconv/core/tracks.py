@@ -69,7 +69,7 @@ class Track(msgspec.Struct, frozen=True, omit_defaults=True):
     ``name``, ``group`` and ``title`` are headings, for people. Code decides by the other fields.
 
     Attributes:
-        layer: what it belongs to.
+        layer: the layer.
         name:  of the row: "Stream 3", "Plane 0", "Thread 1207", "HBM 0/Read".
         group: what nests between layer and name: "Group 0", "NPU 1", "HBM"; "" if nothing.
         title: the layer's name in the words of its source ("Ascend Hardware", "HCCL", "CANN",
@@ -77,7 +77,7 @@ class Track(msgspec.Struct, frozen=True, omit_defaults=True):
         sort:  order among the tracks of one (layer, title, group); equal ones sort by name.
         unit:  of a counter ("MB/s", "KB", "%", "" if none is known); None for slices.
         lane:  0, or the number of the sub-lane that slices which would cross were moved to.
-        kind:  what it is.
+        kind:  the kind of its rows.
         device: number of the device it is of; -1 if unknown, or of no device.
         device_kind: "GPU", "NPU", "TPU", "CPU"; "" if unknown.
         stream: number of the stream or queue; -1 if unknown, or of no stream.

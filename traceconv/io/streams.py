@@ -86,7 +86,7 @@ class FileStream:
             raise SourceError(f"{self.label}: cannot read: {e}") from e
 
     def ahead(self, size: int) -> Iterator[bytes]:
-        """The rest of it, read (and inflated) on a thread of its own, ``size`` bytes at a time.
+        """The rest of it, read (and inflated) on another thread, ``size`` bytes at a time.
 
         Raises:
             SourceError: as :meth:`read`, behind all that could be read.

@@ -50,13 +50,13 @@ class Report:
         clock:    method, and per rank the offset in ns and its evidence.
         issues:   everything lost or in doubt, of all ranks.
         found:    per rank, what its reader noted and its passes found (steps, overlap).
-        dropped:  what the size limit left out.
+        dropped:  events that the size limit left out.
         written:  the files: path, bytes, rows.
         overview: the analysis, if one was requested; see
             :func:`traceconv.report.run_summary.overview`.
         step_items: what every nanosecond of the steps went to, with an analysis; see
             :mod:`traceconv.analysis.diff.stored`.
-        lost:     what the steps lose, with the waits that an analysis explains; "" without one.
+        lost:     the losses of the steps, with the waits that an analysis explains; "" without one.
         verdict:  what costs most and what to do, and why nothing is named; "" where it is not so,
             or ranks were not compared.
     """
@@ -145,7 +145,10 @@ class Report:
         lost = self.lost or ("" if first else self._headline())
         lines = list(filter(None, (first, what, lost, none or ("" if first else self._slowest()))))
         if is_plural:
-            lines.append(f"clock: {self.clock.get('text', self.clock.get('method', 'none'))}")
+            text = self.clock.get("text", "none")
+            known, unused, why = text.partition("; collectives not used")
+            few = unused and why.endswith("needed")  # too few to align by is usual
+            lines.append(f"clock: {f'{known}{unused} (traceconv align: why)' if few else text}")
         return [*lines, *self._emptiness()]
 
     def _emptiness(self) -> list[str]:

@@ -42,7 +42,7 @@ class Reader(Protocol):
         name:  one word: the module, the golden folder and the ``--from`` value.
         title: one line for people.
         files: the file names it reads, for the table of formats.
-        order: lower is asked first; what one reader claims, later ones do not see.
+        order: lower comes first; later readers do not see claimed files.
 
     A reader may have further attributes: ``unverified``, the kinds of records it reads as their
     layout is described, without having met a recording of them; and ``shown``, where its files are

@@ -52,12 +52,12 @@ class Limit(msgspec.Struct, frozen=True):
     """A threshold.
 
     Attributes:
-        value:  default, in ``unit``; :data:`UNSAID` if there is none.
+        value:  default, in ``unit``; :data:`UNSAID` without one.
         unit:   "%", "ms", "us", "MB" ...; "" of a plain ratio.
         source: who names it.
         name:   "" of the main one, which the measured value is compared with.
         below:  the rule reports values below it, not above.
-        measure: what is compared with it, if not the measure of the rule.
+        measure: the compared value, if not the measure of the rule.
     """
 
     value: float
@@ -130,13 +130,13 @@ class Rule(msgspec.Struct, frozen=True):
 
     Attributes:
         id:      its name in options and documents.
-        title:   what is wrong, in one line.
-        theme:   what it is about.
-        measure: what the value is, in words.
+        title:   the problem, in one line.
+        theme:   the subject.
+        measure: the meaning of the value.
         limits:  its thresholds, the main one first.
-        needs:   what a capture must hold.
+        needs:   the data that a capture must have.
         advice:  one sentence.
-        facts:   what it needs of a rank; None if the rank has no data for it.
+        facts:   makes its facts of one rank; None if the rank has no data.
         judge:   the cases among the ranks that have data, or None. Without a judge, facts are those
             of :func:`measured`, and every rank is reported whose values are beyond the thresholds.
         severity: of every case.

@@ -208,7 +208,7 @@ class Table(msgspec.Struct, frozen=True):
         name:    one word, unique.
         title:   one line for people.
         formula: what each column is, in words and symbols.
-        needs:   what a capture must hold for it.
+        needs:   the data that a capture must have for it.
         facts:   from one rank to what the table needs of it; :data:`NOTHING` if it has no data.
         build:   from the facts of all ranks to values, by :attr:`Column.key`;
                  without one, :func:`of_ranks`.
