@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from traceconv.core.errors import Issues, MalformedInputError, SourceError
 from traceconv.core.model import I64
+from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, below_each_other, kinds_of, unit_of
 from traceconv.core.source import Source
 from traceconv.readers.shared.numbers import times
@@ -38,6 +39,7 @@ _INT = frozenset("0123456789-")
 _FLOAT = _INT | frozenset(".eE+")
 _NO_TEXT = frozenset(("", "N/A"))
 _MOST_KINDS = 20
+_WHOLE = lazy_regex(r"[0-9]{1,18}(?:\.0*)?")
 
 
 def typed(heading: str, cells: Sequence[str], doubt: Doubt, text: bool = False) -> Column:
@@ -111,6 +113,17 @@ def _alike(texts: Sequence[str]) -> list[I64]:
     if len(kinds) > _MOST_KINDS:
         return [np.arange(len(texts))]
     return [np.flatnonzero(decimals == kind) for kind in kinds]
+
+
+def whole(column: Column) -> I64:
+    """A column as whole numbers; ``ABSENT`` for other cells. One broken cell makes a column of
+    text.
+    """
+    if column.dtype == np.int64:
+        return column
+    texts = [repr(c) if isinstance(c, float) else str(c) for c in column.tolist()]
+    numbers = [int(t.partition(".")[0]) if _WHOLE.fullmatch(t) else ABSENT for t in texts]
+    return np.array(numbers, np.int64)
 
 
 def table(

@@ -1,25 +1,27 @@
 """Reading captures of several trace-event files in turn, and their table of steps.
 
 The step trace as a table (``step_trace_*.csv``) is used if no other file brings a step trace. All
-its reduce columns carry the same header text, so they are read by position. Absent values are
-``N/A``; numbers may end in a tabulator. Units: us.
+its reduce columns carry the same header text, so they are read by position.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+import numpy as np
+from msgspec import structs
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.clock import INT64_MAX, to_ns
-from traceconv.core.errors import ClockError, Issues, MalformedInputError, SourceError
-from traceconv.core.model import Capture, Layer, OpClass
+from traceconv.core.errors import Issues, MalformedInputError, SourceError
+from traceconv.core.model import I64, Capture, Layer, OpClass
+from traceconv.core.ordering import mapped
+from traceconv.core.side_tables import ABSENT
 from traceconv.core.source import Source
 from traceconv.readers.ascend.common.capture_files import Detail, Part, Role, is_empty
 from traceconv.readers.ascend.common.identity import describe
-from traceconv.readers.shared.ascend_lanes import Classifier, graph_id, step_lane
+from traceconv.readers.shared.ascend_lanes import Classifier, graph_id
 from traceconv.readers.shared.ascend_marks import HardwareLanes
 from traceconv.readers.shared.clock_check import check_clock
+from traceconv.readers.shared.csv_tables import Column, csv_columns, whole
+from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows
 from traceconv.readers.shared.trace_events.timeline import Classify, read_events
 
 
@@ -90,91 +92,70 @@ def _read_part(capture: Capture, build: TraceBuilder, part: Part, classify: Clas
 
 # -- the step trace as a table --------------------------------------------------------------------
 
+_STEPS = RowLayout(
+    end="end", name=Shown("name"), layer=Layer.STEP, title="Step Trace",
+    lane=Shown("graph", "Model {}", absent="Steps"),
+)  # fmt: skip
 _LAST_STEP = 2**31 - 1
-_ABSENT = ("", "N/A", "NA", "None", "nan")
-
-
-def _text(source: Source, name: str) -> str:
-    return source.read(name).decode("utf-8-sig", "replace")
-
-
-def _rows(text: str) -> Iterator[list[str]]:
-    for row in csv.reader(text.splitlines()):
-        yield [cell.strip() for cell in row]
-
-
-def _graph(text: str) -> int | None:
-    """The graph of a cell ("2", "2.0"), -1 for no graph, None for other text."""
-    digits = text.partition(".")[0]
-    return graph_id(digits) if digits.isdecimal() else None
+_FARTHEST_NS = 2**62
 
 
 def graphs_in(source: Source, name: str, issues: Issues) -> set[int]:
     """The graph ids of a step table, without -1."""
     try:
-        rows = list(_rows(_text(source, name)))
-    except (SourceError, csv.Error) as e:
+        column = csv_columns(source, name, issues).get("Model ID", np.empty(0, np.int64))
+    except (SourceError, MalformedInputError) as e:
         issues.add("malformed-record", source.title(name), str(e)[:120])
         return set()
-    if not rows or "Model ID" not in rows[0]:
-        return set()
-    column = rows[0].index("Model ID")
-    ids = {_graph(row[column]) for row in rows[1:] if len(row) > column}
-    return {g for g in ids if g is not None and g >= 0}
+    return set(_graphs(column).tolist()) - {-1, ABSENT}
+
+
+def _graphs(column: Column) -> I64:
+    """The graphs of cells ("2", "2.0"): -1 for no graph, ``ABSENT`` for other text."""
+    numbers = whole(column)
+    return np.where(numbers < 0, ABSENT, mapped(numbers, lambda n: graph_id(str(n)), np.int64))
 
 
 def read_step_table(source: Source, name: str, build: TraceBuilder) -> None:
-    """Add the slices of a step table: iterations, FP_BP, refresh and reduce."""
-    text = _text(source, name)
-    rows, lines = _rows(text), text.count("\n")
-    try:
-        header = next(rows, [])
-        if "Iteration ID" not in header or "Model ID" not in header:
-            build.skip("unused-file", "no column Iteration ID or Model ID")
-            return
-        columns = {title: i for i, title in reversed(list(enumerate(header)))}
-        for line, row in enumerate(rows, 2):
-            if any(row):
-                _add_row(build, columns, row, f"line {line}")
-        if not text.endswith("\n"):
-            build.skip("unended-line", f"line {lines + 1}")
-    except csv.Error as e:
-        build.skip("malformed-record", str(e)[:120])
+    """Add the slices of a step table: iterations, FP_BP, refresh and reduce.
 
-
-def _add_row(
-    build: TraceBuilder, columns: Mapping[str, int], row: Sequence[str], where: str
-) -> None:
-    def ns(title: str) -> int | None:
-        i = columns.get(title, len(row))
-        return to_ns(row[i]) if i < len(row) and row[i] not in _ABSENT else None
-
-    try:
-        step = int(row[columns["Iteration ID"]][:20])
-        graph = _graph(row[columns["Model ID"]])
-        end, length = ns("Iteration End(us)"), ns("Iteration Time(us)")
-        forward, backward = ns("FP Start(us)"), ns("BP End(us)")
-        cells = row[columns["Model ID"] + 1 :]
-        reduces = [  # pairs of start and duration, behind the named columns
-            (to_ns(start), to_ns(start) + to_ns(length))
-            for start, length in zip(cells[0::2], cells[1::2], strict=False)
-            if start not in _ABSENT and length not in _ABSENT
-        ]
-    except (ValueError, IndexError, ClockError):
-        graph = None
-    if graph is None or end is None or length is None or not -1 <= step <= _LAST_STEP:
-        build.lose("malformed-record", where)
+    Raises:
+        MalformedInputError: it is no table.
+    """
+    columns = csv_columns(source, name, build.issues)
+    if not {"Iteration ID", "Model ID"} <= columns.keys():
+        build.skip("unused-file", "no column Iteration ID or Model ID")
         return
-    track = build.add_track(step_lane(graph).track)
-    spans = [(f"Iteration {step}", OpClass.ITERATION, end - length, end)]
-    if forward is not None and backward is not None:
-        spans.append((f"FP_BP Time {step}", OpClass.FP_BP, forward, backward))
-    if backward is not None:
-        spans.append((f"Iteration Refresh {step}", OpClass.TAIL, backward, end))
-    spans += [(f"Reduce_{step}_{k}", OpClass.REDUCE, *r) for k, r in enumerate(reduces)]
-    for name, op, start, stop in spans:
-        far = start < -INT64_MAX or max(stop, stop - start) > INT64_MAX
-        if stop < start or far:
-            build.lose("negative-duration" if stop < start else "bad-time", where)
-        else:
-            build.slice(track, start, stop - start, name, op=op, graph=graph, step=step)
+    step, graph = whole(columns["Iteration ID"]), _graphs(columns["Model ID"])
+    end, length, forward, backward = (
+        columns.get(f"{heading}(us)", np.full(len(step), ABSENT))
+        for heading in ("Iteration End", "Iteration Time", "FP Start", "BP End")
+    )
+    good = (step >= 0) & (step <= _LAST_STEP) & (graph >= -1) & (end != ABSENT) & (length != ABSENT)
+    build.lose("malformed-record", "no step, graph, end or length", int((~good).sum()))
+    headings = list(columns)
+    reduces = [columns[h] for h in headings[headings.index("Model ID") + 1 :] if h.endswith(")")]
+    parts = [
+        ("Iteration {}", OpClass.ITERATION, _plus(end, length, -1), end),
+        ("FP_BP Time {}", OpClass.FP_BP, forward, backward),
+        ("Iteration Refresh {}", OpClass.TAIL, backward, end),
+        *(
+            (f"Reduce_{{}}_{k}", OpClass.REDUCE, start, _plus(start, length))
+            for k, (start, length) in enumerate(zip(reduces[0::2], reduces[1::2], strict=False))
+        ),
+    ]
+    for title, op, begin, finish in parts:
+        rows = TableRows(
+            {"start": begin, "end": finish, "step": step, "graph": graph}, name, len(step)
+        )
+        rows = rows.take(good & (begin != ABSENT) & (finish != ABSENT))
+        rows.coded("name", [title.format(number) for number in rows["step"].tolist()])
+        graph_of, step_of = (rows[key].astype(np.int32) for key in ("graph", "step"))
+        add_rows(build, structs.replace(_STEPS, op=op), rows, graph=graph_of, step=step_of)
+
+
+def _plus(time: I64, length: I64, sign: int = 1) -> I64:
+    """``time`` and a length; -1 beyond what stamps can be, ``ABSENT`` where either is."""
+    absent = (time == ABSENT) | (length == ABSENT)
+    far = (abs(time) > _FARTHEST_NS) | (abs(length) > _FARTHEST_NS)
+    return np.where(absent, ABSENT, np.where(far, -1, time + sign * np.where(far, 0, length)))

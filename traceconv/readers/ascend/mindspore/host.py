@@ -26,9 +26,9 @@ from traceconv.core.ordering import combined_key
 from traceconv.core.patterns import natural
 from traceconv.core.side_tables import ABSENT
 from traceconv.core.source import Source
-from traceconv.readers.ascend.mindspore.text_tables import whole
-from traceconv.readers.shared.csv_tables import csv_columns
+from traceconv.readers.shared.csv_tables import csv_columns, whole
 from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows, add_samples
+from traceconv.readers.shared.pairing import paired
 from traceconv.readers.shared.trace_events.timeline import Lane, Placed
 
 _START, _END, _INSTANT = 0, 1, 2
@@ -129,23 +129,17 @@ def _paired(build: TraceBuilder, rows: TableRows) -> tuple[NDArray[np.intp], I64
 
     Ends without a start are reported as lost.
     """
-    marks = np.flatnonzero(rows["mark"] != _INSTANT)
-    key = combined_key(*(rows[field][marks] for field in ("event", "stage", "tid", "pid")))
+    mark = np.flatnonzero(rows["mark"] != _INSTANT)
+    key = combined_key(*(rows[field][mark] for field in ("event", "stage", "tid", "pid")))
+    starts, time = rows["mark"][mark] == _START, rows["start"]
+    _, _, matched = paired(key, starts)
+    build.lose("end-without-begin", "", int((~starts & ~matched).sum()))
+    # each lasts until the next mark of its key: its end, or a further start
     by_key = np.argsort(key, kind="stable")
-    mark_rows, key = marks[by_key], key[by_key]
-    # rows of one key are neighbours now, in the order of the file
-    starts = rows["mark"][mark_rows] == _START
-    follows = np.append(key[1:] == key[:-1], [False])[
-        : len(mark_rows)
-    ]  # the next is of the same key
-    after = np.append(mark_rows[1:], mark_rows[-1:])
-    ended = starts & follows & ~np.append(starts[1:], [False])[: len(mark_rows)]
-    # an end that does not follow a start directly has none
-    orphans = int((~starts & ~np.append([False], ended[:-1])[: len(mark_rows)]).sum())
-    build.lose("end-without-begin", "", orphans)
-    time = rows["start"]
-    finish = np.where(follows, time[after], time.max())
-    return mark_rows[starts], finish[starts], ~ended[starts]
+    followed = np.flatnonzero(key[by_key][1:] == key[by_key][:-1])
+    finish = np.full(len(mark), time.max())
+    finish[by_key[followed]] = time[mark[by_key[followed + 1]]]
+    return mark[starts], finish[starts], ~matched[starts]
 
 
 def host_info_lane(lane: Lane) -> Placed:

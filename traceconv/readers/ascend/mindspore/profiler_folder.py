@@ -41,13 +41,12 @@ from traceconv.readers.ascend.mindspore.text_tables import (
     lines_of,
     ruled_columns,
     spaced_columns,
-    whole,
 )
 from traceconv.readers.ascend.raw.device_records import read_beside
 from traceconv.readers.ascend.tables.side_tables import add_side_tables
 from traceconv.readers.shared.ascend_lanes import Classifier, step_lane, task_named
 from traceconv.readers.shared.clock_check import check_clock
-from traceconv.readers.shared.csv_tables import csv_columns
+from traceconv.readers.shared.csv_tables import csv_columns, whole
 from traceconv.readers.shared.layouts import (
     CLASS_COLUMN,
     RowLayout,

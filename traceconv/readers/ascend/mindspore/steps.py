@@ -28,7 +28,6 @@ from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 from traceconv.core.source import Source
 from traceconv.readers.ascend.mindspore.files import TICK_NS, Part
-from traceconv.readers.ascend.mindspore.text_tables import whole
 from traceconv.readers.ascend.tables.json_rows import (
     DECODER,
     Row,
@@ -37,7 +36,7 @@ from traceconv.readers.ascend.tables.json_rows import (
     listed,
     mapping,
 )  # fmt: skip
-from traceconv.readers.shared.csv_tables import Doubt, csv_columns
+from traceconv.readers.shared.csv_tables import Doubt, csv_columns, whole
 from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows
 
 # -- hccl_raw_<rank>.csv: the cost of the collectives of each step, and their links -------------

@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from traceconv.core.errors import Issues
-from traceconv.core.model import I64
 from traceconv.core.patterns import lazy_regex
-from traceconv.core.side_tables import ABSENT
 from traceconv.core.source import Source
 from traceconv.readers.ascend.tables.json_rows import MAX_BYTES, Row, doubts_of
 from traceconv.readers.shared.csv_tables import Column, table
@@ -18,21 +14,9 @@ from traceconv.readers.shared.csv_tables import Column, table
 QUEUE_COLUMNS = ("type", "subtype", "step", "value", "time(ms)")
 """Columns of a file of queue samples; the last one is nanoseconds once it is read."""
 
-_WHOLE = lazy_regex(r"\d{1,18}(?:\.0*)?")
 _RULE = lazy_regex(r"-{3,}(?: +-{3,})*")
 _TITLE = lazy_regex(r"=+[^=]*=*")
 _SUMS = lazy_regex(r"(?:total op|AI CPU Total Time)\b")
-
-
-def whole(column: Column) -> I64:
-    """A column as whole numbers; ``ABSENT`` for other cells. One broken cell makes a column of
-    text.
-    """
-    if column.dtype == np.int64:
-        return column
-    texts = [repr(c) if isinstance(c, float) else str(c) for c in column.tolist()]
-    numbers = [int(t.partition(".")[0]) if _WHOLE.fullmatch(t) else ABSENT for t in texts]
-    return np.array(numbers, np.int64)
 
 
 def lines_of(source: Source, name: str) -> list[str]:
