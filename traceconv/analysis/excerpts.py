@@ -122,7 +122,7 @@ def _queues(trace: Trace) -> Iterator[Curve]:
     """Lengths of the queue to the device that only a table has, by step."""
     for name in _QUEUES:
         side_table = trace.side_tables.get(name)
-        if side_table is None or not len(side_table):
+        if not side_table:
             continue
         step, size = numbers(side_table, "step"), floats(side_table, "value")
         rows = (numbers(side_table, "type") == 1) & (step != ABSENT) & ~np.isnan(size)

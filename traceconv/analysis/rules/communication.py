@@ -22,15 +22,13 @@ from traceconv.analysis.rules.definition import (
     Limits,
     Rule,
     each_rank,
+    facts_of,
     longest,
     of_table,
     plain,
     rows_of,
     slices,
     told_slice,
-)
-from traceconv.analysis.rules.definition import (
-    measured as facts_of,
 )
 from traceconv.analysis.stragglers import links
 from traceconv.analysis.tables import communication as _comm_tables
@@ -115,7 +113,7 @@ def _packages(trace: Trace) -> Known | None:
 
 def _table_packages(trace: Trace) -> Known | None:
     side_table = trace.side_tables.get("communication_bandwidth")
-    if side_table is None or not len(side_table):
+    if not side_table:
         return None
     total = [
         _comm_tables.TOTAL.match(operator) is None
@@ -260,7 +258,7 @@ def _repeats(trace: Trace) -> Known | None:
 def _table_rdma(trace: Trace) -> I64:
     """How long a package over RDMA takes, of each size and operation of the profiler's table."""
     table = trace.side_tables.get("communication_bandwidth")
-    if table is None or not len(table):
+    if not table:
         return np.zeros(0, np.int64)
     count, time = numbers(table, "Count"), numbers(table, "Total Duration(ns)")
     over = np.array(

@@ -138,7 +138,7 @@ class Rule(msgspec.Struct, frozen=True):
         advice:  one sentence.
         facts:   makes its facts of one rank; None if the rank has no data.
         judge:   the cases among the ranks that have data, or None. Without a judge, facts are those
-            of :func:`measured`, and every rank is reported whose values are beyond the thresholds.
+            of :func:`facts_of`, and every rank is reported whose values are beyond the thresholds.
         severity: of every case.
         fewest:  ranks with data it needs.
     """
@@ -171,7 +171,7 @@ class Rule(msgspec.Struct, frozen=True):
         ]
 
 
-def measured(
+def facts_of(
     value: float, gone: Mapping[str, float], shown: Sequence[Mapping[str, Any]] = (),
     figures: Mapping[str, Any] | None = None, also: Limits | None = None, **details: Any,
 ) -> dict[str, Any]:  # fmt: skip
@@ -194,11 +194,11 @@ def lost(
 ) -> dict[str, Any]:  # fmt: skip
     """The same of time of a class in ``count`` steps: the value is its share of them."""
     all_figures = {**(figures or {}), "per_step_ns": round(ns / count), "steps": count}
-    return measured(float(share(ns, known_ns)), {name: ns / count}, shown, all_figures, **details)
+    return facts_of(float(share(ns, known_ns)), {name: ns / count}, shown, all_figures, **details)
 
 
 def as_case(rank: int, facts: Known, **changes: Any) -> Case:
-    """The case of a rank with the facts of :func:`measured`."""
+    """The case of a rank with the facts of :func:`facts_of`."""
     fields = {name: facts[name] for name in ("value", "figures", "where", "steps", "advice", "gone")
              if name in facts}  # fmt: skip
     return Case(rank, **{**fields, "slices": slices(facts["shown"]), **changes})

@@ -26,12 +26,10 @@ from traceconv.analysis.rules.definition import (
     Limits,
     Rule,
     each_rank,
+    facts_of,
     longest,
     slices,
     slices_of,
-)
-from traceconv.analysis.rules.definition import (
-    measured as facts_of,
 )
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.host import kernels

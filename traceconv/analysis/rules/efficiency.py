@@ -21,11 +21,9 @@ from traceconv.analysis.rules.definition import (
     Limits,
     Rule,
     each_rank,
+    facts_of,
     longest,
     slices,
-)
-from traceconv.analysis.rules.definition import (
-    measured as facts_of,
 )
 from traceconv.analysis.tables.fields import fields, is_ascend, names_of, operator_columns
 from traceconv.analysis.tables.groups import Groups

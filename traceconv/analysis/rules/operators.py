@@ -23,13 +23,11 @@ from traceconv.analysis.rules.definition import (
     Limits,
     Rule,
     each_rank,
+    facts_of,
     longest,
     of_table,
     rows_of,
     slices,
-)
-from traceconv.analysis.rules.definition import (
-    measured as facts_of,
 )
 from traceconv.analysis.tables import memory as _memory_tables
 from traceconv.analysis.tables.fields import fields, is_ascend, names_of, operator_columns

@@ -24,21 +24,17 @@ from traceconv.analysis.rules.definition import (
     Limits,
     Rule,
     each_rank,
+    facts_of,
     of_table,
     plain,
     rows_of,
 )
-from traceconv.analysis.rules.definition import (
-    measured as facts_of,
-)
+from traceconv.analysis.rules.queues import MINDSPORE, THEME
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables.fields import floats, named, numbers
 from traceconv.core.model import Trace
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
-
-THEME = "data preparation"
-MINDSPORE = "MindSpore's profiler"
 
 _IGNORED = lazy_regex(r"(?:Barrier|Concat|EpochCtrl|Rename|Repeat|Shuffle|Skip|Take|Zip)(?:Op)?")
 """Operators that do no work themselves."""
@@ -163,7 +159,7 @@ def _last(operator: Operator, limits: Limits) -> float | None:
 
 def _workers(trace: Trace) -> Known | None:
     side_table = trace.side_tables.get("minddata_pipeline_summary")
-    if side_table is None or not len(side_table):
+    if not side_table:
         return None
     rows = plain(
         {

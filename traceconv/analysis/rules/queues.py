@@ -25,15 +25,13 @@ from traceconv.analysis.rules.definition import (
     Limits,
     Rule,
     each_rank,
+    facts_of,
     longest,
     of_table,
     rows_of,
     slices,
     slices_of,
     told_slice,
-)
-from traceconv.analysis.rules.definition import (
-    measured as facts_of,
 )
 from traceconv.analysis.tables import data as _data_tables
 from traceconv.analysis.tables.fields import named, numbers
@@ -72,7 +70,7 @@ def _device_queue(trace: Trace) -> Known | None:
     """Fetches of the device: how many, and those that found it empty."""
     for name in _GET_NEXT:
         side_table = trace.side_tables.get(name)
-        if side_table is None or not len(side_table):
+        if not side_table:
             continue
         size, ops = numbers(side_table, "queue_size"), named(side_table, "op")
         start, end = (numbers(side_table, f"{edge}(ns)") for edge in ("start", "end"))
