@@ -8,7 +8,6 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from traceconv.analysis.rules import cluster as _rules_cluster
 from traceconv.analysis.rules import communication as _rules_comm
 from traceconv.analysis.rules import device as _rules_device
 from traceconv.analysis.rules import efficiency as _rules_efficiency
@@ -27,7 +26,7 @@ from traceconv.core.plugins import Plugins, collect
 
 _MODULES = (
     _rules_steps, _rules_queue, _rules_pipeline, _rules_device, _rules_host, _rules_gaps,
-    _rules_comm, _rules_ops, _rules_efficiency, _rules_stages, _rules_cluster,
+    _rules_comm, _rules_ops, _rules_efficiency, _rules_stages,
     _rules_tables,
 )  # fmt: skip
 
