@@ -100,6 +100,8 @@ def live(hosts):
     """Blocks at the peak of each device, by operator and module."""
     found = {}
     for rank, host in hosts.items():
+        if host.fact.stated.in_databases("operator_memory"):
+            continue
         by_device = defaultdict(list)
         for device, *block in list(_stated(host.fact.stated)) or _recorded(host):
             by_device[device].append(_bounded(block, host.rank.windows))

@@ -41,6 +41,10 @@ class Stated:
         """The texts of a table in CSV."""
         return self._texts(name, ".csv")
 
+    def in_databases(self, name):
+        """Whether rows of a table are in databases, which are not read here."""
+        return any(path.suffix == ".db" for path in self._paths[name])
+
     def types(self):
         """Types of operators by full name, or by the last part of it: MindSpore before 2.4."""
         found = {}
