@@ -224,13 +224,27 @@ class _Links(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(part)
 
 
+class _Endless(_Links):
+    """Sends without end, whatever was requested."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.send_response(206 if self.headers.get("Range") else 200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(b"10000\r\n" + bytes(1 << 16) + b"\r\n")
+
+
 @contextlib.contextmanager
-def serving(folder, kind=http.server.ThreadingHTTPServer, host="127.0.0.1"):
+def serving(folder, kind=http.server.ThreadingHTTPServer, host="127.0.0.1", answers=_Links):
     """The port of a web server of a folder."""
     pytest.importorskip("aiohttp")
 
     def handler(*args):
-        return _Links(*args, directory=str(folder))
+        return answers(*args, directory=str(folder))
 
     with kind((host, 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -245,6 +259,18 @@ def web(tmp_path):
     """The address of a web server, and the folder it serves."""
     with serving(tmp_path) as port:
         yield f"http://127.0.0.1:{port}", tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [("x.json", f"{len(TRACE) + 1} bytes came instead of {len(TRACE)}"), ("d/", "more than 1 MiB")],
+)
+def test_a_server_cannot_send_more_than_was_requested(tmp_path, monkeypatch, path, told):
+    """Neither for a range of a file nor as the page of a folder."""
+    monkeypatch.setattr("traceconv.io.storage.PAGE_BYTES", 1 << 20)
+    (tmp_path / "x.json").write_bytes(TRACE)
+    with serving(tmp_path, answers=_Endless) as port, pytest.raises(SourceError, match=told):
+        _one(f"http://127.0.0.1:{port}/{path}").names()
 
 
 class _Six(http.server.ThreadingHTTPServer):

@@ -9,13 +9,14 @@ when the first URL is opened. Other credentials come from where those packages l
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from traceconv.core.errors import MissingExtraError, SourceError, TraceconvError, extra_line
@@ -30,6 +31,9 @@ S3 = ("s3", "s3a")
 AHEAD_BLOCKS = 128
 """Most blocks requested at once, of a file that is read from front to back."""
 
+PAGE_BYTES = 64 << 20
+"""Most bytes of a page that lists a folder."""
+
 CACHE_BYTES = 32 << 20
 """Size of the cache, for all files of a storage together."""
 
@@ -38,6 +42,7 @@ _LOGIN = lazy_regex(r"(?<=://)[^/\s@'\"]*@")
 _VALUE = lazy_regex(r"([?&;])([\w.\-~%]+)=[^&#;\s'\")>]*")
 _WEB_QUERY = lazy_regex(r"(https?://[^\s?'\"]*)\?[^=&\s'\"]+(?=[\s'\"]|$)")
 _PACKAGES = lazy_regex(r"\"([\w.-]+)\"|install (?:the )?([\w-]+)", re.IGNORECASE)
+_RANGE = lazy_regex(r"bytes=(\d+)-(\d+)")
 _LEAST_SECRET = 3
 
 _FOREIGN = {
@@ -138,7 +143,8 @@ class Storage:
                 if url.endswith("://") and scheme != "memory":
                     raise TypeError  # before a file system fails with a host that is empty
                 if scheme in ("http", "https"):  # url_to_fs would split the address [::1]
-                    self.fs, self.path = fsspec.core.filesystem(scheme), url
+                    kind = fsspec.core.get_filesystem_class(scheme)  # names missing packages
+                    self.fs, self.path = kind(client_kwargs=_client_settings(scheme)), url
                 else:
                     self.fs, self.path = fsspec.core.url_to_fs(url)
             except (TypeError, AttributeError):  # a file system that is made of more than a URL
@@ -238,6 +244,33 @@ class Storage:
         file.seek(start)
         content: bytes = file.read(end - start)
         return content
+
+
+def _client_settings(scheme: str) -> dict[str, Any]:
+    """Those of the user for a web client, with a limit on answers and on the time without one."""
+    aiohttp: Any = importlib.import_module("aiohttp")
+    settings: Any = importlib.import_module("fsspec.config").conf
+    return {
+        "timeout": aiohttp.ClientTimeout(total=300, sock_connect=30, sock_read=60),
+        **settings.get(scheme, {}).get("client_kwargs", {}),
+        "response_class": type("Answer", (aiohttp.ClientResponse,), {"read": _read}),
+    }
+
+
+async def _read(answer: Any) -> bytes:
+    """The content of an answer of a web server, which may send without end, or what unpacks to far
+    more than was requested. Of a range that is too long, one byte more than it has."""
+    ranged = _RANGE.fullmatch(answer.request_info.headers.get("Range", ""))
+    most = int(ranged[2]) - int(ranged[1]) + 1 if ranged else PAGE_BYTES
+    content = bytearray(answer._body or b"")
+    while answer._body is None and len(content) <= most and not answer.content.at_eof():
+        content += await answer.content.readany()
+    if len(content) > most:
+        answer.close()
+        if not ranged:
+            raise ValueError(f"the page has more than {most >> 20} MiB")
+    answer._body = bytes(content[: most + 1])  # where its other methods look
+    return cast(bytes, answer._body)
 
 
 def _install_line(url: str, reason: str = "") -> str:
