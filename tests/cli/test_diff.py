@@ -60,7 +60,7 @@ def test_gates_decide_on_the_exit_code(runs, gates, code, capsys):
     assert run(["diff", runs["a"], runs["slow"], *options]) == code
     out, err = capsys.readouterr()
     if code == 0:
-        assert out.startswith("step>40% passed: ") and out.count("\n") == 1
+        assert out.startswith("gate step>40% passed: ") and out.count("\n") == 1
         assert err == ""
     else:
         assert out.startswith("slower: ")
@@ -195,7 +195,7 @@ def test_a_gate_without_a_verdict_says_why(unmarked, capsys):
     """In its line, with the option that helps."""
     words = ["diff", unmarked["a"], unmarked["slow"], "--fail-on", "step>2%", "-q"]
     assert run(words) == 11
-    gate = "step>2% no verdict: "
+    gate = "gate step>2% no verdict: "
     why = "(no steps marked: --step-marker)"
     [line] = [one for one in capsys.readouterr().out.splitlines() if gate in one]
     assert line.startswith(f"gate {gate}") and line.endswith(why)

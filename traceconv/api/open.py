@@ -118,7 +118,11 @@ class Captures:
         Args:
             mode:  as of :meth:`traces`.
             keywords: keywords of :meth:`traces`.
+
+        Raises:
+            OptionError: a keyword has a wrong value.
         """
+        TraceOptions.of({**keywords, "mode": mode})  # refuses before ranks are read
         return RankFrames(repr(self)[1:-1], lambda: self.traces(mode, **keywords))
 
     def to_arrow(

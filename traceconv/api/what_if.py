@@ -51,7 +51,10 @@ class WhatIfReport:
     suggested: Sequence[Remedy] = ()
 
     def __repr__(self) -> str:
-        return f"<WhatIfReport: {self.result.line()}>"
+        if self.result.changes:
+            return f"<WhatIfReport: {self.result.line()}>"
+        gains = [f"{o.change.change} saves {time_text(o.gain_ns)}" for o in self.suggested]
+        return f"<WhatIfReport: {'; '.join(gains) or 'no change gains 1 %'} per step>"
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""

@@ -96,7 +96,8 @@ def diff(
     if target.path or not (passed and form is None):
         target.put(_rendered(comparison, form or "text", top))
     if passed and (target.path or form is None):
-        say.data(say.with_flags("; ".join(comparison.gate_lines())))
+        for line in comparison.gate_lines():
+            say.data(say.with_flags(f"gate {line}"))
     if as_json and target.path:
         say.raw(comparison.json_text().rstrip("\n"))
     if report:

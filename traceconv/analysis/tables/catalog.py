@@ -211,12 +211,13 @@ class Statistics:
             The axes.
 
         Raises:
-            KeyError: the table was not requested.
-            OptionError: no such drawing.
+            OptionError: the table was not requested, or the kind does not exist.
             MissingExtraError: matplotlib is not installed.
         """
         from traceconv.analysis.tables import plots
 
+        if "overlap" not in {result.table.name for result in self.results}:
+            raise OptionError('a drawing needs the table "overlap"', "by")
         return plots.overlap(self["overlap"], kind, ax)
 
     @property
