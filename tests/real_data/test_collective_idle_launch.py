@@ -5,7 +5,7 @@ import json
 from collections import defaultdict
 
 import pytest
-from paths import GPU
+from paths import DATA, GPU
 
 import traceconv
 
@@ -88,3 +88,35 @@ def test_launches_are_those_of_the_correlation_ids(events, stats):
         for key, place in (("API Avg Time(ns)", 0), ("Queue Avg Time(ns)", 1)):
             mean = 1e3 * sum(pair[place] for pair in pairs) / len(pairs)
             assert table[key][row] == pytest.approx(mean, abs=1500, rel=1e-3)
+
+
+def test_transfer_is_the_shortest_duration_on_any_rank():
+    """Each collective of each group of a published job, by its place in the order of the group."""
+    calls = defaultdict(lambda: defaultdict(list))
+    for path in (DATA / "jobs" / "stage_imbalance").glob("rank*.json.gz"):
+        with gzip.open(path) as file:
+            events = json.load(file)["traceEvents"]
+        for one in sorted((e for e in events if e.get("ph") == "X"), key=lambda e: float(e["ts"])):
+            args = one.get("args", {})
+            if args.get("Collective name", "send") not in ("send", "recv"):
+                group = args["Process Group Name"], args["Process Group Ranks"]
+                name = args["Collective name"].replace("_", "")
+                calls[group][path.name].append((name, round(float(one["dur"]) * 1000)))
+    found = defaultdict(lambda: [0, 0])
+    for (name, _), ranks in calls.items():
+        for together in zip(*ranks.values(), strict=True):
+            (kind,) = {kind for kind, _ in together}
+            least = min(length for _, length in together)
+            sums = found[name, next(k for k in ("allreduce", "allgather", "reduce") if k in kind)]
+            sums[0] += least * len(together)
+            sums[1] += sum(length for _, length in together) - least * len(together)
+    table = traceconv.stats(str(DATA / "jobs" / "stage_imbalance"), by="collective_wait")
+    table = table["collective_wait"].columns
+    names = ("Rank", "Group", "Operation", "Transfer Time(ns)", "Wait Time(ns)")
+    rows = zip(*(table[name].tolist() for name in names), strict=True)
+    ours = {(group.split()[1], kind.removesuffix("scatter")): times
+            for rank, group, kind, *times in rows if rank < 0}  # fmt: skip
+    assert len(ours) == len(found) > 3
+    for key, (transfer, wait) in ours.items():
+        assert transfer == pytest.approx(found[key][0], abs=100)
+        assert wait == pytest.approx(found[key][1], abs=100)
