@@ -104,7 +104,7 @@ def copied(
     if not job:
         return plain(written=written)
     overview = job.overview(options, clock, all_issues, None)
-    return plain(written=written, overview=overview, lost=job.lost(), verdict=job.verdict())
+    return plain(written=written, overview=overview, **job.account())
 
 
 _KEPT_FAULTS = frozenset(

@@ -71,18 +71,16 @@ class JobSummary(msgspec.Struct, frozen=True):
         judged = run_summary.judge(summaries, clock, captures, whole)
         return cls(summaries, judged, clock, whole)
 
-    def verdict(self) -> tuple[str, str]:
-        """What costs most and what to do, or where the job hangs; else why nothing is named, which
-        is "" where nobody asked for a verdict and there is none."""
+    def account(self) -> dict[str, str]:
+        """The lines of :class:`~traceconv.merging.run_report.Report` that follow from it."""
         verdict = self.judged.verdict
+        headline = verdict.headline()
         told = len(verdict.ranks) > 1 and (self.whole or verdict.kind == stragglers.NOBODY)
-        first = verdict.headline()
-        return first, verdict.line() if told and not first else ""
-
-    def lost(self) -> str:
-        """The time that steps lose, in one line; "" of a job that hangs."""
-        verdict = self.judged.verdict
-        return "" if verdict.hang else run_summary.lost_line(self.summaries, verdict)
+        return {
+            "headline": headline,
+            "lost": "" if verdict.hang else run_summary.lost_line(self.summaries, verdict),
+            "verdict": verdict.line() if told and not headline else "",
+        }
 
     def overview(
         self, options: MergeOptions, clock: Plan, issues: Issues, base_ns: int | None

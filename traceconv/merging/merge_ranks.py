@@ -235,7 +235,7 @@ def finish(
             options.mode, target.path, ranks.captures, clock, all_issues, found=accounts,
             dropped=plan.dropped, written=written, overview=overview,
             step_items=analysed.step_items() if analysed else None,
-            lost=job.lost() if job else "", verdict=job.verdict() if job else ("", ""),
+            **(job.account() if job else {}),
         )  # fmt: skip
 
     def accept(done: Sequence[output.Written]) -> None:

@@ -56,9 +56,9 @@ class Report:
             :func:`traceconv.report.run_summary.overview`.
         step_items: what every nanosecond of the steps went to, with an analysis; see
             :mod:`traceconv.analysis.diff.stored`.
-        lost:     the losses of the steps, with the waits that an analysis explains; "" without one.
-        verdict:  what costs most and what to do, and why nothing is named; "" where it is not so,
-            or ranks were not compared.
+        headline: what costs most and what to do, or where the job hangs; "" if nothing is named.
+        lost:     what the steps lose, with the waits that an analysis explains; "" without one.
+        verdict:  why no rank is named; "" if one is, or ranks were not compared.
     """
 
     mode: str
@@ -74,8 +74,9 @@ class Report:
     written: Sequence[Written] = ()
     overview: Mapping[str, Any] | None = None
     step_items: Mapping[str, Any] | None = None
+    headline: str = ""
     lost: str = ""
-    verdict: tuple[str, str] = ("", "")
+    verdict: str = ""
 
     @classmethod
     def of(
@@ -83,14 +84,14 @@ class Report:
         *, found: Mapping[int, RankAccount] = MappingProxyType({}),
         dropped: Sequence[DroppedRows] = (), written: Sequence[Written] = (),
         overview: Mapping[str, Any] | None = None, step_items: Mapping[str, Any] | None = None,
-        lost: str = "", verdict: tuple[str, str] = ("", ""),
+        headline: str = "", lost: str = "", verdict: str = "",
     ) -> Report:  # fmt: skip
         """The report of a run on ``captures``."""
         return cls(
             mode, tuple(c.rank for c in captures if c.rank is not None), output,
             max((c.world_size for c in captures), default=-1), [described(c) for c in captures],
             shape_of_captures(captures), clock.as_dict(), issues, found, dropped, written, overview,
-            step_items, lost, verdict,
+            step_items, headline, lost, verdict,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -140,10 +141,11 @@ class Report:
         kinds = ", ".join(sorted({c["reader"] for c in self.captures}))
         whose = f"rank{'s' * is_plural} {format_ranges(self.ranks)} ({kinds}), "
         whose += "as recorded" if self.mode == "source" else f"{self.mode} view"
-        first, none = self.verdict
         what = "; ".join(filter(None, (whose, steps_text(self.found))))
-        lost = self.lost or ("" if first else self._headline())
-        lines = list(filter(None, (first, what, lost, none or ("" if first else self._slowest()))))
+        named = bool(self.headline)
+        lost = self.lost or ("" if named else self._headline())
+        unnamed = self.verdict or ("" if named else self._slowest())
+        lines = list(filter(None, (self.headline, what, lost, unnamed)))
         if is_plural:
             text = self.clock.get("text", "none")
             known, unused, why = text.partition("; collectives not used")
