@@ -104,7 +104,8 @@ def copied(
     if not job:
         return plain(written=written)
     overview = job.overview(options, clock, all_issues, None)
-    return plain(written=written, overview=overview, **job.account())
+    headline, lost, verdict = job.account()
+    return plain(written=written, overview=overview, headline=headline, lost=lost, verdict=verdict)
 
 
 _KEPT_FAULTS = frozenset(

@@ -71,16 +71,13 @@ class JobSummary(msgspec.Struct, frozen=True):
         judged = run_summary.judge(summaries, clock, captures, whole)
         return cls(summaries, judged, clock, whole)
 
-    def account(self) -> dict[str, str]:
-        """The lines of :class:`~traceconv.merging.run_report.Report` that follow from it."""
+    def account(self) -> tuple[str, str, str]:
+        """``headline``, ``lost`` and ``verdict`` of :class:`~.run_report.Report`."""
         verdict = self.judged.verdict
         headline = verdict.headline()
+        lost = "" if verdict.hang else run_summary.lost_line(self.summaries, verdict)
         told = len(verdict.ranks) > 1 and (self.whole or verdict.kind == stragglers.NOBODY)
-        return {
-            "headline": headline,
-            "lost": "" if verdict.hang else run_summary.lost_line(self.summaries, verdict),
-            "verdict": verdict.line() if told and not headline else "",
-        }
+        return headline, lost, verdict.line() if told and not headline else ""
 
     def overview(
         self, options: MergeOptions, clock: Plan, issues: Issues, base_ns: int | None

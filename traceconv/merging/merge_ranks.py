@@ -225,6 +225,7 @@ def finish(
     issues.extend(plan.issues)
     analysed = job if options.analyse else None
     overview = analysed.overview(options, clock, issues, base_ns) if analysed else None
+    headline, lost, verdict = job.account() if job else ("", "", "")
 
     def report(written: Sequence[output.Written]) -> Report:
         all_issues = issues.copy()
@@ -235,7 +236,7 @@ def finish(
             options.mode, target.path, ranks.captures, clock, all_issues, found=accounts,
             dropped=plan.dropped, written=written, overview=overview,
             step_items=analysed.step_items() if analysed else None,
-            **(job.account() if job else {}),
+            headline=headline, lost=lost, verdict=verdict,
         )  # fmt: skip
 
     def accept(done: Sequence[output.Written]) -> None:

@@ -17,6 +17,7 @@ _MOST_CELLS = 64  # parts of a step
 _AT_ONCE = 1 << 16  # parts of work: 5 MB
 _KEPT = 4  # blocks of them
 _LEAST = 0.1  # of the time of work is in each half
+_CHANCE = 2  # times the variance that means have by chance, 95 % of variances stay below it
 _MAINLY = 0.9  # of the time of work is in whole cells
 _RUN_BITS = 32
 _RUN_MASK = (1 << _RUN_BITS) - 1
@@ -241,6 +242,9 @@ class _Curves(msgspec.Struct, frozen=True):
     """The usual time of the first 0, 1, 2 ... runs of a kernel in a step together (in some steps
     several are one part), by role, kernel and number of runs: one curve after the other.
 
+    Runs of a kernel usually take equally long, unless their means over steps differ by more than
+    means of uneven runs do: else what few steps happen to have in common would remain uneven.
+
     Attributes:
         first_name: see :meth:`_Parts.alike`.
         keys:   what each curve is of, ascending; see :meth:`_Parts.alike`.
@@ -260,23 +264,39 @@ class _Curves(msgspec.Struct, frozen=True):
         keys = np.unique(np.concatenate([np.unique(p.alike(first_name)) for p in blocks()]))
         sizes = (keys & _RUN_MASK) + 1
         ends = np.cumsum(sizes)
-        begins, of_name, change = ends - sizes, np.zeros(len(graph.names)), np.zeros(ends[-1])
+        begins, of_name = ends - sizes, np.zeros(len(graph.names))
+        change = np.zeros((2, ends[-1]))  # of the sums of times and of their squares
         times = np.zeros(len(keys), np.int64)
         for parts in blocks():
             of_name += np.bincount(parts.name, parts.ns, len(of_name))
             curve = np.searchsorted(keys, parts.alike(first_name))
             each, at = parts.ns / (parts.end - parts.begin), begins[curve]
-            np.add.at(change, at + parts.begin.astype(np.int64), each)
-            np.add.at(change, at + parts.end.astype(np.int64), -each)
+            for sums, power in zip(change, (each, each * each), strict=True):
+                np.add.at(sums, at + parts.begin.astype(np.int64), power)
+                np.add.at(sums, at + parts.end.astype(np.int64), -power)
             times += np.bincount(curve[np.diff(parts.run, prepend=-1) > 0], minlength=len(keys))
-        of_run = np.cumsum(change) / np.repeat(times, sizes)
-        return cls(first_name, keys, begins, np.cumsum(of_run) - of_run), of_name
+        usual, squares = np.cumsum(change, axis=1) / np.repeat(times, sizes)
+        chance = np.maximum(squares - usual * usual, 0)
+        for begin, end, count in zip(
+            begins.tolist(), (ends - 1).tolist(), times.tolist(), strict=True
+        ):
+            runs = slice(begin, end)
+            usual[runs] = _levelled(usual[runs], float(chance[runs].mean()) / max(count - 1, 1))
+        return cls(first_name, keys, begins, np.cumsum(usual) - usual), of_name
 
     def usual(self, parts: _Parts) -> F64:
         """What each part usually takes."""
         at = self.begins[np.searchsorted(self.keys, parts.alike(self.first_name))]
         begin, end = parts.begin.astype(np.int64), parts.end.astype(np.int64)
         return np.asarray(self.ns[at + end] - self.ns[at + begin])
+
+
+def _levelled(means: F64, chance: float) -> F64:
+    """The usual time of each of the runs of a kernel, from means whose variance by chance is
+    ``chance``."""
+    between = float(means.var(ddof=1)) if len(means) > 1 else 0.0
+    real = 1 - chance / between if between > _CHANCE * chance else 0.0
+    return np.asarray(means.mean() + real * (means - means.mean()))
 
 
 _Blocks = Callable[[], Iterable[_Parts]]
