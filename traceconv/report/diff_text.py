@@ -59,8 +59,10 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
 def per_step(document: Document) -> str:
     """The head of the parts of a step: those of the critical rank."""
     called = dict.fromkeys(document[word]["critical_rank_called"] for word in ("before", "after"))
+    marked = document["before"]["marked"] and document["after"]["marked"]
+    per = "per step" if marked else "all recorded"
     several = len(document["after"]["ranks"]) > 1
-    return f"per step, {' and '.join(called)}" if several else "per step"
+    return f"{per}, {' and '.join(called)}" if several else per
 
 
 def parts(document: Document) -> list[Document]:
