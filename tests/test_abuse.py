@@ -104,6 +104,13 @@ def test_decompression_bomb_in_gzip(here, monkeypatch):
     assert "refused as a decompression bomb" in refusal("bomb.json.gz")
 
 
+def test_file_of_holes(here):
+    """Zeros that take no room on the disk are a bomb, too."""
+    path = written("trace.json", [EVENT])
+    os.truncate(path, 2 << 30)
+    assert "of its 2048 MiB, all but" in (told := refusal(path)) and "holes; refused" in told
+
+
 def test_decompression_bomb_in_zip(here, monkeypatch):
     """The same for a member of an archive."""
     monkeypatch.setattr("traceconv.io.archives.RATIO_FREE_BYTES", 1 << 20)

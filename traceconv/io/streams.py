@@ -46,20 +46,25 @@ def damaged_archive(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """A file for reading. What waits instead, as a pipe does that took the place of the file, is
-    refused.
+    """A file for reading. What waits instead, as a pipe does that took the place of the file, and
+    what is nearly all holes, which take no room but time, are refused.
 
     Raises:
-        OSError: it cannot be opened, or is not a regular file.
+        OSError: it cannot be opened, or is refused.
     """
     flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = os.open(path, os.O_RDONLY | flags)
-    if stat.S_ISREG(kind := os.fstat(file).st_mode):
+    about = os.fstat(file)
+    held = 512 * getattr(about, "st_blocks", 0)  # 0 also where the file system does not say
+    why = ""
+    if not stat.S_ISREG(about.st_mode):
+        why = "it is a folder" if stat.S_ISDIR(about.st_mode) else "not a regular file"
+    elif held and about.st_size > max(RATIO_FREE_BYTES, RATIO_LIMIT * held):
+        why = f"of its {about.st_size >> 20} MiB, all but {held >> 10} KiB are holes; refused"
+    if not why:
         return os.fdopen(file, "rb")
     os.close(file)
-    raise OSError(
-        errno.EINVAL, "it is a folder" if stat.S_ISDIR(kind) else "not a regular file", path
-    )
+    raise OSError(errno.EINVAL, why, path)
 
 
 class FileStream:
