@@ -1,9 +1,9 @@
-"""Order of columns: keys of several columns, and sorting by lane."""
+"""Columns of equal length: keys of several columns, their order, some of their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     I64 = NDArray[np.int64]
+
+
+class Parallel:
+    """Base of data classes whose fields are arrays of equal length."""
+
+    def take(self, rows: Any) -> Self:
+        """The rows of a mask or an index array."""
+        return type(self)(*(column[rows] for column in vars(self).values()))
+
+    def __len__(self) -> int:
+        return len(next(iter(vars(self).values())))
 
 
 _ROOM = 2**62

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Self
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import INT64_MAX
 from traceconv.core.errors import Issues
 from traceconv.core.model import F64, I8, I32, I64, Kind, Mask
+from traceconv.core.ordering import Parallel
 from traceconv.readers.event_log.lanes import Places, Table
 from traceconv.readers.event_log.records import Batch
 from traceconv.readers.shared.numbers import UNREADABLE, Times, times, values, whole
@@ -182,7 +182,7 @@ def joined(key: I32, time_ns: I64, opens: Mask) -> tuple[Index, Index, Index]:
 
 
 @dataclass
-class Part:
+class Part(Parallel):
     """Some rows as columns, much as :meth:`TraceBuilder.extend` takes them.
 
     Attributes:
@@ -199,10 +199,6 @@ class Part:
     args: I64
     length: I32
     line: I64
-
-    def take(self, rows: NDArray[np.intp] | Mask) -> Self:
-        """The rows of an index or a mask."""
-        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 
 class EventRows:
@@ -306,7 +302,8 @@ class EventRows:
 
     def _ranges(self) -> Part:
         parts = [part for part, _ in self._marks]
-        marks = Part(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Part)))
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        marks = Part(*map(np.concatenate, columns))
         opens = np.concatenate([o for _, o in self._marks])
         table = self._places.table()
         begin, end, alone = joined(table.key[marks.place], marks.start, opens)

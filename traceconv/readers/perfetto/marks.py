@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
-from traceconv.core.model import F64, I8, I32, I64, Mask
+from traceconv.core.model import F64, I8, I32, I64
+from traceconv.core.ordering import Parallel
 from traceconv.protobuf.message_columns import Codes, codes
 from traceconv.protobuf.perfetto_schema import InternedData
 from traceconv.readers.perfetto.annotations import objects
@@ -65,16 +66,12 @@ class Samples:
 
 
 @dataclass
-class Flows:
+class Flows(Parallel):
     """Ends of flows: event, id, whether the id is free again, and what kind of id it is."""
 
     mark: I64
     flow: NDArray[np.uint64]
     closes: NDArray[np.bool_]
-
-    def take(self, rows: Mask) -> Flows:
-        """The selected flows."""
-        return Flows(self.mark[rows], self.flow[rows], self.closes[rows])
 
 
 class Lanes:

@@ -17,13 +17,13 @@ pairing depends on the format:
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.core.model import I32, I64
-from traceconv.core.ordering import combined_key
+from traceconv.core.ordering import Parallel, combined_key
 
 Rows = NDArray[np.intp]
 
@@ -121,7 +121,8 @@ def nested(lane: I32 | I64, opens: NDArray[np.bool_]) -> tuple[Rows, Rows, Rows]
     return begins, closed[begins], np.flatnonzero(alone)
 
 
-class Marks(msgspec.Struct):
+@dataclass
+class Marks(Parallel):
     """Begins and ends with names.
 
     Attributes:
@@ -136,10 +137,6 @@ class Marks(msgspec.Struct):
     name: I32
     category: I32
     opens: NDArray[np.bool_]
-
-    def take(self, rows: Rows) -> Marks:
-        """The rows of an index array."""
-        return Marks(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def nested_by_name(marks: Marks) -> tuple[Rows, Rows]:

@@ -18,18 +18,12 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, Layer
-from traceconv.core.ordering import combined_key, factored_rows
+from traceconv.core.ordering import Parallel, combined_key, factored_rows
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.source import Source
 from traceconv.readers.ascend.db.host import LAYERS
 from traceconv.readers.ascend.raw.clock import Clock
-from traceconv.readers.ascend.raw.slice_files import (
-    Columns,
-    gathered,
-    layout,
-    numbered,
-    records,
-)
+from traceconv.readers.ascend.raw.slice_files import gathered, layout, numbered, records
 from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows
 from traceconv.readers.shared.pairing import occurrences
 from traceconv.readers.shared.trace_events.arrows import Binder
@@ -204,7 +198,7 @@ _ACL_MODES = {
 
 
 @dataclass(frozen=True)
-class Calls(Columns):
+class Calls(Parallel):
     """Calls as what they launched refers to them; int64.
 
     Attributes:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, NO_GRAPH
-from traceconv.core.ordering import combined_key
-from traceconv.readers.ascend.raw.slice_files import Columns, Records, chosen, layout, lost_between
+from traceconv.core.ordering import Parallel, combined_key
+from traceconv.readers.ascend.raw.slice_files import Records, chosen, layout, lost_between
 from traceconv.readers.ascend.raw.steps import Markers
 from traceconv.readers.shared.ascend_tasks import RUNTIME_TYPES
 from traceconv.readers.shared.pairing import latest, paired
@@ -69,7 +69,7 @@ _KINDS_6 = 1000
 
 
 @dataclass(frozen=True)
-class Tasks(Columns):
+class Tasks(Parallel):
     """Tasks in columns, int64; in the order of their beginnings in the log.
 
     Attributes:

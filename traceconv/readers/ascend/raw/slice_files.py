@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -115,17 +115,6 @@ def chosen(rows: Records, is_chosen: NDArray[np.bool_]) -> Records:
 def _from(blob: Blob, layout: np.dtype[np.void], start: int) -> Records:
     count = (len(blob) - start) // layout.itemsize
     return np.frombuffer(blob, layout, count, start)
-
-
-class Columns:
-    """Base of data classes whose fields are arrays of equal length."""
-
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
-        """The selected rows."""
-        return type(self)(*(column[rows] for column in vars(self).values()))
-
-    def __len__(self) -> int:
-        return len(next(iter(vars(self).values())))
 
 
 def layout(size: int, /, **fields: tuple[int, str]) -> np.dtype[np.void]:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.model import I64, NO_GRAPH, Layer, Mask, OpClass
-from traceconv.core.ordering import combined_key
+from traceconv.core.ordering import Parallel, combined_key
 from traceconv.readers.ascend.raw.clock import Clock
-from traceconv.readers.ascend.raw.slice_files import Columns, Records, layout
+from traceconv.readers.ascend.raw.slice_files import Records, layout
 from traceconv.readers.shared.layouts import RowLayout, Shown, TableRows, add_rows
 from traceconv.readers.shared.pairing import paired
 
@@ -32,7 +32,7 @@ _REDUCE, _NEXT, _STEP, _AFTER = 10_000, 20_000, 60_000, 60_002
 
 
 @dataclass(frozen=True)
-class Markers(Columns):
+class Markers(Parallel):
     """Markers of either kind, in the order they were made; all int64.
 
     Attributes:
