@@ -454,6 +454,14 @@ def test_what_a_sheet_cannot_hold_is_refused(cells, text):
         table_files.workbook({"kernel": [render.ExactColumn("Name", cells, False)]})
 
 
+def test_a_table_that_is_cut_begins_with_all_ranks(monkeypatch, capsys):
+    """What the rows of each rank add up to is not what a screen leaves out."""
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run(["stats", str(ROOT / "examples" / "job"), "--by", "kernel", "-q"]) == 0
+    kernels = [line for line in capsys.readouterr().out.splitlines() if "gemm" in line]
+    assert [line.split()[0] for line in kernels[:2]] == ["all", "0"]
+
+
 def test_a_table_that_is_named_has_its_rows(monkeypatch, capsys, tmp_path):
     """A screen of them each on a terminal; all of them in a pipe and in a file."""
     monkeypatch.setenv("COLUMNS", "100")

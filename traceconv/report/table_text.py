@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.tables.definition import Column, Result
+from traceconv.analysis.tables.definition import RANK, Column, Result
 from traceconv.core.clock import is_unix_ns, us_text, utc_text
 from traceconv.core.json_text import encoded
 from traceconv.core.side_tables import ABSENT
@@ -97,6 +97,9 @@ def screen(results: Sequence[Result], width: int, most: int) -> list[str]:
 
 def _screen_table(result: Result, width: int, most: int) -> list[str]:
     columns = _shown_columns(result)
+    if RANK in result.data.columns and len(result.data) > most:  # rows of all ranks first
+        order = np.argsort(result.data.columns[RANK] != ABSENT, kind="stable")
+        columns = [(column, values[order]) for column, values in columns]
     keys = _keys([column for column, _ in columns])
     zero_ns = _zero_ns(result)
     room = width - len(_INDENT)
