@@ -101,7 +101,7 @@ def _memory(build, t):
 def _counters(build, t):
     for name, unit in (("sclk", "MHz"), ("NIC Rx", "MB/s")):
         track = build.track(Layer.COUNTER, name, "Card", unit=unit)
-        for at, value in ((0, 2), (50, 6), (150, 3)):
+        for at, value in ((0, 200), (50, 600), (150, 300)):
             build.counter(track, at * t, value)
 
 
@@ -299,7 +299,10 @@ def test_truth_of_single_figures(capture):
     assert dict(rows) == {"aten::mm": 5 * PACKET, "(before the recording)": 3 * PACKET,
                           "(reserved, not allocated)": PACKET}  # fmt: skip
     assert found["memory_step"]["Growth(B)"].tolist() == [ABSENT, -PACKET] * 2
-    assert found["frequency"]["Mean"].tolist()[:2] == [4.0, 3.75]  # 2 and 6; 6 to 150, then 3
+    assert found["frequency"]["Mean"].tolist()[:2] == [
+        400.0,
+        375.0,
+    ]  # 200 and 600; 600 to 150, then 300
     assert found["expert"]["Received"].tolist() == found["expert"]["Routed"].tolist() == [12, 12]
     assert found["expert"]["Load(%)"].tolist() == [100.0, 100.0]
     line = found["stack"]["Line"] == "train.py(3): step"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
 from statistics import fmean
@@ -33,13 +32,13 @@ from traceconv.analysis.rules.definition import (
 )
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.host import kernels
+from traceconv.analysis.tables.sampled import core_clocks
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import measured, share, utilisation, whole_rank
 from traceconv.core.columns import OverlapTimes
 from traceconv.core.intervals import intersection, union
 from traceconv.core.job_shape import stated_stage
 from traceconv.core.model import F64, I64, UNKNOWN, Layer, OpClass, StepTable, Trace
-from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT
 from traceconv.passes.overlap import device_times
 
@@ -295,10 +294,6 @@ def _idle_spread(
 
 # -- frequency ----------------------------------------------------------------------------
 
-_CLOCK = lazy_regex(
-    r"AI Core Freq.*|(?:GPC|SM|GFX|Graphics|Shader|SCLK)[ _](?:Clock|Freq).*|SCLK", re.I
-)
-"""Counters of the clock of a device's cores, not of its memory."""
 _SOME = 0.01  # of computing: a clock that was reached for less is not a usual one
 
 
@@ -306,11 +301,8 @@ def _clocks(trace: Trace) -> Known | None:
     """How long the rank computed at each frequency, by step; the time before the first sample of a
     counter is unknown."""
     steps = measured(trace.steps)
-    tracks: dict[str, list[int]] = {}  # windows in several formats have a track each
-    for i, track in enumerate(trace.tracks):
-        if track.is_counter and _CLOCK.fullmatch(track.name):
-            tracks.setdefault(track.name, []).append(i)
-    devices = device_times(trace) if tracks and len(steps) else []
+    clocks = core_clocks(trace)
+    devices = device_times(trace) if clocks and len(steps) else []
     if len(devices) != 1 or trace.hints.partial_device:  # of several, the device is not stated
         return None
     steps = steps.take(np.argsort(steps.device_start_ns, kind="stable"))
@@ -318,12 +310,7 @@ def _clocks(trace: Trace) -> Known | None:
     busy = intersection(devices[0].computing, union(spans[:, 0], spans[:, 1]))
     rows = kernels(trace, OpClass.COMPUTE)
     by_track = {}
-    for name, of_name in tracks.items():
-        value = trace.counters.value
-        usable = np.isin(trace.counters.track, of_name) & (value > 0) & np.isfinite(value)
-        samples = np.flatnonzero(usable)
-        samples = samples[np.argsort(trace.counters.start_ns[samples], kind="stable")]
-        time, value = trace.counters.start_ns[samples], value[samples]
+    for name, (time, value) in clocks.items():
         length, speed, step_of = _pieces(busy, spans, time, value)
         if not len(length):
             continue

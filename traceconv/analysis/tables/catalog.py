@@ -160,7 +160,7 @@ BY: Mapping[str, tuple[str, ...]] = {
         "memory_phase",
         "memory_curve",
     ),
-    "frequency": ("frequency",),
+    "frequency": ("frequency", "frequency_kernel"),
     "network": ("network",),
     "data": ("data", "pipeline", "reader", "cpu"),
     "api": ("api",),

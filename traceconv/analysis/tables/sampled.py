@@ -8,10 +8,25 @@ from functools import partial
 
 import numpy as np
 
-from traceconv.analysis.tables.definition import NOTHING, Column, Table, texts
+from traceconv.analysis.tables.definition import (
+    NOTHING,
+    RANK,
+    TIMED,
+    Column,
+    Ranked,
+    Table,
+    grouped,
+    joined,
+    texts,
+    timed,
+)
+from traceconv.analysis.tables.fields import names_of
+from traceconv.analysis.tables.groups import Groups, numbered, share
+from traceconv.analysis.tables.host import kernels
+from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.utilisation import measured
 from traceconv.core.columns import F64, I64
-from traceconv.core.model import Trace, Track, TrackKind
+from traceconv.core.model import Layer, OpClass, Trace, Track, TrackKind
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.side_tables import ABSENT, Columns
 
@@ -24,6 +39,58 @@ _LINKS = lazy_regex(
     r"|ethernet).*",
     re.IGNORECASE | re.DOTALL,
 )
+
+
+_CORES = lazy_regex(
+    r"AI Core Freq.*|(?:GPC|SM|GFX|Graphics|Shader|SCLK)[ _](?:Clock|Freq).*|SCLK", re.IGNORECASE
+)
+"""Counters of the clock of a device's cores, not of its memory."""
+_GRAIN = 50.0
+"""MHz: clocks of GPUs are never quite the same."""
+
+
+def core_clocks(trace: Trace) -> dict[str, tuple[I64, F64]]:
+    """Samples of the clocks of the cores by name of the counter: instants, and values above 0.
+    Windows in several formats have a track each."""
+    tracks: dict[str, list[int]] = {}
+    for i, track in enumerate(trace.tracks):
+        if track.is_counter and _CORES.fullmatch(track.name):
+            tracks.setdefault(track.name, []).append(i)
+    counters, clocks = trace.counters, {}
+    for name, of_name in tracks.items():
+        rows = np.isin(counters.track, of_name) & (counters.value > 0)
+        samples = np.flatnonzero(rows & np.isfinite(counters.value))
+        samples = samples[np.argsort(counters.start_ns[samples], kind="stable")]
+        clocks[name] = counters.start_ns[samples], counters.value[samples]
+    return clocks
+
+
+def _kernel_facts(trace: Trace) -> Columns:
+    """Kernels that ran at several clocks; a value holds until the next one. Of several devices a
+    counter does not state its own."""
+    rows = kernels(trace, OpClass.COMPUTE)
+    devices = {track.device for track in trace.tracks if track.layer is Layer.DEVICE}
+    parts = []
+    for name, (time, value) in core_clocks(trace).items() if len(devices) == 1 else ():
+        sample = np.searchsorted(time, trace.events.start_ns[rows], "right") - 1
+        ran, sample = rows[sample >= 0], sample[sample >= 0]
+        clock = (np.round(value[sample] / _GRAIN) * _GRAIN).astype(np.int64)
+        groups = Groups.of(trace.events.name[ran])
+        several = groups.spread(groups.low(clock) < groups.high(clock))
+        ran, clock = ran[several], clock[several]
+        keys = {"Clock": Texts.same(name, len(ran)), "Kernel": names_of(trace, ran),
+                "Value": clock}  # fmt: skip
+        parts.append(grouped(trace.events.dur_ns[ran], keys))
+    return joined(parts) if any(len(part["Value"]) for part in parts) else NOTHING
+
+
+def _kernel_clocks(ranked: Ranked) -> Columns:
+    rows = timed(ranked)
+    keys = [numbered(rows[name]) for name in ("Clock", "Kernel")]
+    groups = Groups.of(rows[RANK], *keys)
+    fastest = np.where(rows["Value"] == groups.spread(groups.high(rows["Value"])), 1, 0)
+    usual = groups.spread(groups.total(rows["Avg Time(ns)"] * fastest))
+    return {**rows, "Slower(%)": share(rows["Avg Time(ns)"] - usual, usual)}
 
 
 def _is_clock(track: Track) -> bool:
@@ -113,5 +180,18 @@ TABLES: Sequence[Table] = (
         "Networks and links by step",
         "counters of NIC, RoCE, InfiniBand, NVLink, PCIe, HCCS (Ascend sys_hw; nsys metrics)",
         _is_link,
+    ),
+    Table(
+        "frequency_kernel",
+        "Kernels by the clock they ran at",
+        "Kernels by name that started at several values of a clock of the cores (Clock = the "
+        f"counter, Value = in its unit, rounded to {_GRAIN:.0f}; a value holds until the next "
+        "sample): Count; Total, Min, Avg, Max of durations; Ratio = Total / sum of Totals. Slower "
+        "= Avg above that at the highest Value of the kernel.",
+        "clocks of the cores of the only device of a rank (AI Core Freq, SM, GFX), and kernels",
+        Column.parse(f"Rank, Clock:text, Kernel:text, Value, {TIMED}, Slower(%)"),
+        _kernel_facts,
+        _kernel_clocks,
+        capped=True,
     ),
 )
