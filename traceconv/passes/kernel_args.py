@@ -76,7 +76,10 @@ _CORE = "Accelerator Core"
 """The kind of core of a compute task. It is added where the slice does not have it: timelines have
 the type of the queue entry, which is ``AI_CORE`` for vector cores, too."""
 
-_CLASSES = (OpClass.COMPUTE, OpClass.COMM, OpClass.COMM_TASK, OpClass.OTHER, OpClass.COPY)
+_CLASSES = (
+    OpClass.COMPUTE, OpClass.COMM, OpClass.COMM_TASK, OpClass.OTHER, OpClass.COPY,
+    OpClass.UNCLASSIFIED,
+)  # fmt: skip
 
 
 _BATCH = 1 << 12

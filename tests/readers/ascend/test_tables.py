@@ -809,6 +809,18 @@ def test_a_database_of_cluster_tools_has_the_steps_and_links_of_all_ranks(tmp_pa
     assert "0 to 1" in str(slow)
 
 
+def test_rows_of_unknown_types_meet_their_slices(tmp_path):
+    """An operator on a core that nobody knows is unclassified, and in the table all the same."""
+    titles = "Task ID,Stream ID,Op Name,OP Type,Task Type,Task Start Time(us),Task Duration(us)\n"
+    output = tmp_path / "PROF_000001_20250615120000123_AAAAAAAAAAAAAAAA/mindstudio_profiler_output"
+    output.mkdir(parents=True)
+    rows = "1,2,MatMul,Mm,AI_CORE,1750000000.0,9.0\n2,2,Print,Pr,NEXT_CORE,1750000010.0,5.0\n"
+    (output / "op_summary_20250615120100.csv").write_text(titles + rows)
+    (trace,) = traceconv.open(tmp_path).traces("detail")
+    assert trace.issues.count("row-unmatched") == 0
+    assert arguments(trace)["Print"]["Op Type"] == "Pr"
+
+
 def test_rows_of_two_devices_meet_their_own_slices(tmp_path):
     """Devices of one process may run one operator at one time."""
     titles = "Device_id,Task ID,Stream ID,Op Name,OP Type,Task Type,Task Start Time(us),"
