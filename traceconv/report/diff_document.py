@@ -65,8 +65,8 @@ def document(comparison: RunComparison, gates: Sequence[GateResult] = ()) -> dic
         "reasons": list(comparison.reasons),
         "tolerance_percent": comparison.tolerance,
         "confidence_percent": 100 * (1 - ERROR["step"]),
-        "before": _run(comparison.before, comparison.critical[0]),
-        "after": _run(comparison.after, comparison.critical[1]),
+        "before": _run(comparison.before, comparison.critical[0], _critical(comparison)[0]),
+        "after": _run(comparison.after, comparison.critical[1], _critical(comparison)[1]),
         "gates": [_gate(comparison, gate) for gate in gates],
         "classes": [] if comparison.classes is None else _rows(comparison.classes),
         "operators": _operators(comparison),
@@ -76,7 +76,7 @@ def document(comparison: RunComparison, gates: Sequence[GateResult] = ()) -> dic
     }
 
 
-def _run(run: Run, rank: int) -> dict[str, Any]:
+def _run(run: Run, rank: int, called: str) -> dict[str, Any]:
     critical = run.ranks[rank]
     lengths = critical.steps["ns"].tolist()
     return {
@@ -84,7 +84,7 @@ def _run(run: Run, rank: int) -> dict[str, Any]:
         "ranks": list(run.ranks),
         "world_size": run.world_size if run.world_size > 0 else None,
         "critical_rank": rank,
-        "critical_rank_called": run.shape.called(rank),
+        "critical_rank_called": called,
         "marked": critical.marked,
         "steps": critical.steps["step"].tolist(),
         "step_ns": lengths,
@@ -148,9 +148,13 @@ def _notes(items: Items, member: np.ndarray[Any, Any], groups: int) -> list[list
 
 
 def _critical(comparison: RunComparison) -> tuple[str, str]:
-    """How texts name the ranks that are critical, before and after."""
-    runs = zip((comparison.before, comparison.after), comparison.critical, strict=True)
-    before, after = (run.shape.called(rank) for run, rank in runs)
+    """How texts name the ranks that are critical, before and after. A report keeps no coordinates:
+    its ranks have those of the other run."""
+    shapes = comparison.before.shape, comparison.after.shape
+    before, after = (
+        (shapes[side] if shapes[side].axes else shapes[1 - side]).called(comparison.critical[side])
+        for side in (0, 1)
+    )
     return before, after
 
 
