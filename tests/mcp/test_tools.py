@@ -291,6 +291,22 @@ def test_redaction_holds_in_sql(root, query):
     assert "secret" not in text
 
 
+@pytest.mark.parametrize("guess", ["^aten::m", "mm", "^[a-m]"])
+def test_redacted_names_cannot_be_guessed_by_patterns(root, guess):
+    """An expression and a pattern are compared with the words for names."""
+    one = tools(root, redact=True)
+    assert "no row" in asked(one.table("job", "op", filters=[f"Operator~{guess}"]))["error"]
+    assert asked(one.table("job", "op", filters=["Operator~^name-"]))["rows_count"] > 0
+    for change in (
+        f"op:{guess}* x0.5",
+        f"op: {guess} * x0",
+        f"op:* {guess}* x0",
+        f"comm:*{guess}* x0",
+    ):
+        assert "names are hidden" in asked(one.what_if("job", [change]))["error"]
+    assert "step_if_ns" in asked(one.what_if("job", ["op:* x0.5"]))
+
+
 def test_sql_understands_the_words_for_names(root):
     """Tables have pseudonyms for names; the words of traceconv are as they are."""
     pytest.importorskip("duckdb")

@@ -192,7 +192,12 @@ class Storage:
 
     def _reason(self, e: BaseException) -> str:
         if isinstance(e, FileNotFoundError):
-            return "no such file or folder"
+            cause = e.__cause__
+            if cause is None or getattr(cause, "status", 404) == 404:
+                return "no such file or folder"
+            e = cause  # a web server has answered something else, or nothing
+        if "Timeout" in type(e).__name__:
+            return "the server does not answer in time"
         if type(e).__name__ == "FileExpired":
             return "it was changed while it was being read; start again"
         text = self._cleared(str(e) or type(e).__name__)

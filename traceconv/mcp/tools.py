@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from traceconv.api.stats import tables_of
 from traceconv.core.choices import unknown
 from traceconv.core.errors import EmptyResultError, OptionError, TraceconvError
 from traceconv.core.frames import cells
+from traceconv.core.patterns import lazy_regex
 from traceconv.mcp.answers import NOTE, Document, as_table, encoded, fitted, plain
 from traceconv.mcp.workspace import Workspace
 from traceconv.options.values import Mode
@@ -49,6 +51,15 @@ _MATCH_S = 10
 """Regular expressions that take longer are ended."""
 
 _MOST_EXPRESSION = 200
+
+_SEARCH = """
+import json, re, sys
+expression, texts = json.load(sys.stdin)
+json.dump([re.search(expression, text) is not None for text in texts], sys.stdout)
+"""
+
+_OF_NAMES = lazy_regex(r"\s*(?:op|comm)\s*:(?!\s*\*\s*[\w.]*\s*\Z).*[*?\[]", re.DOTALL)
+"""Changes of what has a name like this, but for all."""
 
 _QUERY_NS = 60_000_000_000
 """A query that takes longer is ended."""
@@ -98,6 +109,26 @@ class Tools:
                 self.workspace.learn(trace.strings)
                 self.workspace.learn(text for t in trace.tracks for text in (t.name, t.group))
         return file
+
+    def _matching(self, expression: str, texts: Sequence[str]) -> list[bool]:
+        """In which texts, or words for names, an expression of an agent finds a match. A process of
+        its own, which can be ended, looks for it: an expression may need for ever."""
+        if len(expression) > _MOST_EXPRESSION:
+            why = f"a regular expression has {len(expression)} characters, at most"
+            raise OptionError(f"{why} {_MOST_EXPRESSION}", "filters")
+        if self.workspace.redact:
+            texts = [self.workspace.cell("", text) for text in texts]
+        command = [sys.executable, "-I", "-c", _SEARCH]
+        try:
+            found = subprocess.run(
+                command, input=json.dumps([expression, texts]), capture_output=True, text=True,
+                timeout=_MATCH_S, check=True,
+            )  # fmt: skip
+        except subprocess.SubprocessError as e:
+            why = f"{expression!r} is not done within {_MATCH_S} s; pass a simpler"
+            raise OptionError(f"{why} regular expression", "filters") from e
+        matches: list[bool] = json.loads(found.stdout)
+        return matches
 
     @_tool
     def files(self, path: str = ".") -> tuple[Document, Mapping[str, str]]:
@@ -250,6 +281,8 @@ class Tools:
                 comm:* overlap, input:0, host:0, gc:0, copy:0, pause:0; applied together.
             ranks, steps: only these; "" for all.
         """
+        if self.workspace.redact and any(map(_OF_NAMES.match, changes)):
+            raise OptionError("names are hidden: write * or one of their words", "change")
         changes = [self.workspace.revealed(change) for change in changes]
         chosen = _chosen(ranks=ranks, steps=steps)
         report = traceconv.what_if(self._input(path), change=changes, **chosen).as_dict()
@@ -318,12 +351,14 @@ class Tools:
             group_by: one row for all ranks with equal coordinates, such as "pp".
             skip: rows to leave out at the front.
         """
-        reveal = self.workspace.revealed
         chosen = _chosen(ranks=ranks, steps=steps, sort=sort, group_by=group_by, columns=columns)
         if filters:
-            chosen["filters"] = [reveal(condition) for condition in filters]
+            chosen["filters"] = [
+                condition if "~" in condition else self.workspace.revealed(condition)
+                for condition in filters
+            ]
         options = StatsOptions.of({**chosen, "by": name})
-        statistics = tables_of([self._input(path)], options, _matching)
+        statistics = tables_of([self._input(path)], options, self._matching)
         tables = document(statistics.results)["tables"]
         full = [table for table in tables if table["rows"]]
         shown = next((table for table in full if table["name"] == name), full[0] if full else None)
@@ -437,32 +472,6 @@ class Tools:
             {"code": o.code, "kind": o.kind, "says": o.says, **dict(o.more)} for o in matching
         ]
         return {"meanings": listed, "next": ["table(path, name)", "findings(path, rule=...)"]}, {}
-
-
-_SEARCH = """
-import json, re, sys
-expression, texts = json.load(sys.stdin)
-json.dump([re.search(expression, text) is not None for text in texts], sys.stdout)
-"""
-
-
-def _matching(expression: str, texts: Sequence[str]) -> list[bool]:
-    """In which texts an expression of an agent finds a match. It is searched for in a process of
-    its own, which can be ended: an expression may need for ever."""
-    if len(expression) > _MOST_EXPRESSION:
-        why = f"a regular expression has {len(expression)} characters, at most {_MOST_EXPRESSION}"
-        raise OptionError(why, "filters")
-    command = [sys.executable, "-I", "-c", _SEARCH]
-    try:
-        found = subprocess.run(
-            command, input=json.dumps([expression, texts]), capture_output=True, text=True,
-            timeout=_MATCH_S, check=True,
-        )  # fmt: skip
-    except subprocess.SubprocessError as e:
-        why = f"{expression!r} is not done within {_MATCH_S} s; pass a simpler regular expression"
-        raise OptionError(why, "filters") from e
-    matches: list[bool] = json.loads(found.stdout)
-    return matches
 
 
 def _chosen(**options: Any) -> dict[str, Any]:
