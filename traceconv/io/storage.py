@@ -193,7 +193,7 @@ class Storage:
     def _reason(self, e: BaseException) -> str:
         if isinstance(e, FileNotFoundError):
             cause = e.__cause__
-            if cause is None or getattr(cause, "status", 404) == 404:
+            if cause is None or getattr(cause, "status", None) == 404:
                 return "no such file or folder"
             e = cause  # a web server has answered something else, or nothing
         if "Timeout" in type(e).__name__:

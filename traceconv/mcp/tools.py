@@ -59,7 +59,7 @@ json.dump([re.search(expression, text) is not None for text in texts], sys.stdou
 """
 
 _OF_NAMES = lazy_regex(r"\s*(?:op|comm)\s*:(?!\s*\*\s*[\w.]*\s*\Z).*[*?\[]", re.DOTALL)
-"""Changes of what has a name like this, but for all."""
+"""Changes that select names by a pattern other than ``*``."""
 
 _QUERY_NS = 60_000_000_000
 """A query that takes longer is ended."""
