@@ -23,6 +23,20 @@ def test_what_lives_when_an_allocation_fails():
     assert table["Ratio(%)"].sum() == pytest.approx(100)
 
 
+def test_what_lives_at_the_peak_by_path():
+    """All frames, outermost first; sums are those by operator."""
+    path = ROOT / "golden" / "memory_snapshot" / "training" / "input"
+    stats = traceconv.stats(str(path), by="memory_path,memory_live")
+    by_path, by_operator = (stats[name].columns for name in ("memory_path", "memory_live"))
+    assert by_path["Path"].tolist() == [
+        "train (train.py:8);load (load.py:7)",
+        "train (train.py:8);forward (forward.py:7)",
+        "train (train.py:8);forward (forward.py:7)",
+    ]
+    for name in ("Bytes", "Ratio(%)", "Largest(B)"):
+        assert by_path[name].tolist() == by_operator[name].tolist()
+
+
 def test_categories_of_a_memory_timeline_have_peaks():
     """Changes at one instant are one sample; what existed before counts from the first change."""
     path = ROOT / "golden" / "memory_timeline" / "raw" / "input"

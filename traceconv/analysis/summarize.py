@@ -219,7 +219,7 @@ def part(summary: RankSummary, requested: SummaryRequest) -> RankSummary:
     )
 
 
-_COSTLY = (*tables.BY["stack"], *tables.WITH_SCOPES)
+_COSTLY = (*tables.BY["stack"], "memory_path", *tables.WITH_SCOPES)
 _LONG = ("comm_op", "collective_wait", "idle_gap", "range_instance")  # with a row per event
 
 

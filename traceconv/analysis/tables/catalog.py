@@ -155,6 +155,7 @@ BY: Mapping[str, tuple[str, ...]] = {
     "memory": (
         "memory",
         "memory_live",
+        "memory_path",
         "memory_oom",
         "memory_step",
         "memory_phase",

@@ -24,6 +24,7 @@ from traceconv.analysis.tables.fields import fields, floats, named, names_of, nu
 from traceconv.analysis.tables.groups import Groups, numbered, share
 from traceconv.analysis.tables.host import Nest, modules, operator_nest
 from traceconv.analysis.tables.memory import UNITS
+from traceconv.analysis.tables.stack import SEPARATOR, paths_at
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I64, Mask
 from traceconv.core.model import Kind, Layer, Trace
@@ -63,18 +64,23 @@ class _Blocks(msgspec.Struct, frozen=True):
     recorded: Mask
 
 
-def _of_records(trace: Trace) -> _Blocks | None:
-    """Blocks from records of allocations and releases, by device and address."""
+def _of_records(trace: Trace, by_path: bool = False) -> _Blocks | None:
+    """Blocks from records of allocations and releases, by device and address; with ``by_path`` the
+    call path in place of the operator."""
     events = trace.events
     rows = np.flatnonzero(trace.rows_of(Layer.HOST) & (events.kind == Kind.INSTANT))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     names = names_of(trace, rows)
-    formats = [_read(trace, rows[names.among(*(n for n, k in _RECORDS.items() if k is keys))], keys)
-             for keys in (_KINETO, _PADDLE, _SNAPSHOT)]  # fmt: skip
+    formats = []
+    for keys in (_KINETO, _PADDLE, _SNAPSHOT):
+        own = names.among(*(name for name, known in _RECORDS.items() if known is keys))
+        formats.append(_read(trace, rows[own], keys, by_path))
     return next((blocks for blocks in formats if blocks is not None), None)
 
 
-def _read(trace: Trace, rows: NDArray[np.intp], keys: Sequence[str]) -> _Blocks | None:
+def _read(
+    trace: Trace, rows: NDArray[np.intp], keys: Sequence[str], by_path: bool
+) -> _Blocks | None:
     events = trace.events
     if not len(rows):
         return None
@@ -115,8 +121,10 @@ def _read(trace: Trace, rows: NDArray[np.intp], keys: Sequence[str]) -> _Blocks 
     end = np.where(allocates, end, time[order])[allocates | lost]
     when = threads(trace)[lanes[starts]], time[starts]
     if keys is _SNAPSHOT:
-        operator = columns["frames"][starts].mapped(_innermost)
+        operator = columns["frames"][starts].mapped(_path if by_path else _innermost)
         module = Texts.same("", len(starts))
+    elif by_path:
+        operator, module = paths_at(trace, *when), Texts.same("", len(starts))
     else:
         nests = operator_nest(trace), Nest.of(trace, modules(trace))
         operator, module = (_innermost_names(trace, nest, *when) for nest in nests)
@@ -132,6 +140,11 @@ def _read(trace: Trace, rows: NDArray[np.intp], keys: Sequence[str]) -> _Blocks 
 def _innermost(frames: str) -> str:
     lines = msgspec.json.decode(frames) if frames else []
     return str(lines[0]) if lines else ""
+
+
+def _path(frames: str) -> str:
+    lines = msgspec.json.decode(frames) if frames else []
+    return SEPARATOR.join(str(line).replace(SEPARATOR, ":") for line in reversed(lines))
 
 
 def _innermost_names(trace: Trace, nest: Nest, thread: I64, time: I64) -> Texts:
@@ -164,7 +177,17 @@ def _of_table(trace: Trace) -> _Blocks | None:
 
 
 def _facts(trace: Trace) -> Columns:
-    blocks = _of_table(trace) or _of_records(trace)
+    return _at_peak(trace, _of_table(trace) or _of_records(trace))
+
+
+def _path_facts(trace: Trace) -> Columns:
+    """As :func:`_facts`, by call path; the table of Ascend's adapter has none."""
+    rows = dict(_at_peak(trace, _of_records(trace, by_path=True)))
+    rows.pop("Module", None)
+    return {"Path" if name == "Operator" else name: column for name, column in rows.items()}
+
+
+def _at_peak(trace: Trace, blocks: _Blocks | None) -> Columns:
     if blocks is None:
         return NOTHING
     blocks = _within_windows(blocks, trace.windows)
@@ -263,7 +286,8 @@ def _live(ranked: Ranked) -> Columns:
     rows = stacked(ranked)
     time = rows.get("Timestamp(ns)", np.zeros(len(rows[RANK]), np.int64))
     groups = Groups.of(rows[RANK], numbered(rows["Device"]), time)
-    held = np.where(rows["Operator"] == UNUSED, 0, rows["Bytes"])
+    by = rows["Path" if "Path" in rows else "Operator"]
+    held = np.where(by == UNUSED, 0, rows["Bytes"])
     rows["Ratio(%)"] = share(rows["Bytes"], groups.spread(groups.total(held)))
     return ordered(rows, numbered(rows["Device"]), time, -rows["Bytes"])
 
@@ -289,6 +313,22 @@ TABLES: Sequence[Table] = (
         _live,
         capped=True,
         reads=("operator_memory",),
+    ),
+    Table(
+        "memory_path",
+        "What memory holds at its peak, by call path",
+        "As the table memory_live, by the path of the calls that allocated, outermost first: the "
+        "slices of the host around it, with Python's calls where stacks were recorded; of "
+        "PyTorch's snapshots all frames.",
+        "allocations with addresses: profile_memory (PyTorch 1.12 and later, Paddle), memory "
+        "snapshots",
+        Column.parse(
+            "Rank, Device:text, Path:text, Blocks, Bytes:B, Ratio(%), Largest(B), "
+            "Peak Timestamp(ns)"
+        ),
+        _path_facts,
+        _live,
+        capped=True,
     ),
     Table(
         "memory_oom",

@@ -41,9 +41,7 @@ _SUMS = ("Calls", "Self Time(ns)", "Device Time(ns)", "Launches")
 @once_each
 def _measured(trace: Trace) -> tuple[Texts, Texts, Columns]:
     """Call paths with their sums: the path, its innermost line of Python, and :data:`_SUMS`."""
-    host = trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE) & (trace.events.step < 0)
-    nest = Nest.of(trace, np.flatnonzero(host))
-    path, names, lines = _paths(trace, nest)
+    nest, path, names, lines = _paths(trace)
     self_ns, calls = nest.self_ns(), launches(trace)
     works = trace.events.op[calls.device] != OpClass.WAIT
     callers = nest.at(calls.thread, calls.time_ns)[works]  # -1, of no call, is the last of ``path``
@@ -65,8 +63,18 @@ def _sums(numbers: I64, value: I64, n: int) -> I64:
     return sums
 
 
-def _paths(trace: Trace, nest: Nest) -> tuple[I64, Texts, Texts]:
-    """The number of each slice's path, 0 for none at the end; path and line by number."""
+def paths_at(trace: Trace, thread: I64, time: I64) -> Texts:
+    """The call path at each instant of a thread; "" outside of recorded slices."""
+    nest, path, names, _ = _paths(trace)
+    return names[path[nest.at(thread, time)]]
+
+
+@once_each
+def _paths(trace: Trace) -> tuple[Nest, I64, Texts, Texts]:
+    """Slices of the host; the number of each one's path, 0 for none at the end; path and line by
+    number."""
+    host = trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.SLICE) & (trace.events.step < 0)
+    nest = Nest.of(trace, np.flatnonzero(host))
     slice_names = names_of(trace, nest.rows)
     slice_names = slice_names.mapped(_plain)
     stacks = Texts.same("", len(nest.rows))
@@ -91,7 +99,7 @@ def _paths(trace: Trace, nest: Nest) -> tuple[I64, Texts, Texts]:
             lines.append(line)
     paths = [SEPARATOR.join(filter(None, pair)) for pair in zip(held, names, strict=True)]
     numbers = np.arange(len(paths))
-    return path, Texts(paths, numbers), Texts(lines, numbers)
+    return nest, path, Texts(paths, numbers), Texts(lines, numbers)
 
 
 def _plain(name: str) -> str:
