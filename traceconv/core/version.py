@@ -11,7 +11,7 @@ REPORT = 1
 SHARD = 2
 """Version of the folder that ``--shard`` writes and ``join`` reads."""
 
-RANK_FILE = 10
+RANK_FILE = 11
 """Version of the columns of a rank in a file: between workers, in shards and in stores."""
 
 STORE = 2

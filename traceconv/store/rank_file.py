@@ -1,31 +1,29 @@
-"""A rank on disk: its columns, then what describes them, as JSON.
+"""A rank on disk: its columns, then what describes them.
 
 ::
 
     columns, each at a multiple of 8 bytes
-    JSON: version, capture, tracks, account, and the places of the columns
-    8 bytes: length of the JSON        8 bytes: MAGIC
+    version, capture, tracks, account, and the places of the columns (:func:`.container.tail`)
 
 A run spills ranks as they are, to files that are mapped, one rank each. A store packs them
-(:mod:`.blocks`; the JSON is one zlib stream): a segment of its file has the same parts, with places
-counted from its start, and the side tables of the rank besides.
+(:mod:`.blocks`): a segment of its file has the same parts, with places counted from its start, and
+the side tables of the rank besides.
 
 Arguments of a spilled rank stay in the input where it is a plain file that can be mapped again; the
-JSON then names it, with its size and its time of change. Shards and stores, which are copied
+description then names it, with its size and its time of change. Shards and stores, which are copied
 elsewhere, contain them.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, get_type_hints
 
 import msgspec
 import numpy as np
@@ -34,7 +32,6 @@ from numpy.typing import NDArray
 from traceconv.alignment.collective_records import CollectiveRecords, Group
 from traceconv.core import errors
 from traceconv.core.builder import Spill
-from traceconv.core.clock import Anchor
 from traceconv.core.codes import Severity
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK, OverlapSums
 from traceconv.core.errors import (
@@ -44,7 +41,7 @@ from traceconv.core.errors import (
     SourceError,
     TraceconvError,
 )
-from traceconv.core.job_shape import ParallelGroup, Placement
+from traceconv.core.job_shape import ParallelGroup
 from traceconv.core.model import (
     I32,
     I64,
@@ -70,10 +67,8 @@ from traceconv.io.atomic import replacing
 from traceconv.io.streams import MappedFile, mapped_again, open_regular
 from traceconv.scratch.memory import ReadMapping
 from traceconv.scratch.temporary import ADVICE
-from traceconv.store import blocks
+from traceconv.store import blocks, container
 from traceconv.writers.arguments import fetch
-
-MAGIC = b"tcspill\x00"
 
 _OF_ACCOUNT = ("tracks", "counts", "span", "tables")
 """What an account says of a trace besides its fields."""
@@ -218,12 +213,7 @@ class _Output:
 
     def end(self, described: dict[str, Any]) -> None:
         """Write the description."""
-        text = json.dumps(described, separators=(",", ":")).encode()
-        size = len(text)
-        if self._packed:
-            text = blocks.pack(text)
-        self._file.write(text + b"".join(n.to_bytes(8, "little") for n in (size, len(text))))
-        self._file.write(MAGIC)
+        self._file.write(container.tail(described))
 
 
 _ARGUMENTS = 4096
@@ -298,23 +288,26 @@ def recorded(capture: Capture, number_of: dict[ParallelGroup, int] | None = None
     Args:
         number_of: groups of ranks are its numbers, new ones the next; None: in full.
     """
-    clock, placement = capture.clock, capture.placement
-    alone = msgspec.structs.replace(placement, groups=())
-    groups = [
-        msgspec.to_builtins(group)
-        if number_of is None
-        else number_of.setdefault(group, len(number_of))
-        for group in placement.groups
-    ]
+    plain = {name: msgspec.to_builtins(getattr(capture, name)) for name in _plain_fields()}
+    groups = capture.placement.groups
+    if number_of is not None:
+        plain["placement"]["groups"] = [
+            number_of.setdefault(group, len(number_of)) for group in groups
+        ]
     return {
+        **plain,
         "source": _recorded_source(capture),
-        "clock": None if clock is None else msgspec.structs.asdict(clock),
-        **{name: getattr(capture, name) for name in _PLAIN},
-        "traits": dict(capture.traits),
-        "uses": dict(capture.uses),
-        "tables": dict(capture.tables),
-        "placement": {**msgspec.to_builtins(alone), "groups": groups},
         "parts": [recorded(window, number_of) for window in capture.parts],
+    }
+
+
+@cache
+def _plain_fields() -> dict[str, Any]:
+    """The fields of a capture that are JSON values, and their types."""
+    return {
+        name: kind
+        for name, kind in get_type_hints(Capture).items()
+        if name not in ("source", "parts", "detail")
     }
 
 
@@ -350,14 +343,6 @@ def issues_of(rows: Iterable[Sequence[Any]]) -> Issues:
     return issues
 
 
-_PLAIN = (
-    *("reader", "files", "rank", "rank_from", "known", "host", "device", "pid", "graphs"),
-    *("world_size", "label", "name", "border_operators", "optional", "beside"),
-    "content",
-)
-"""Fields of a capture that are JSON values, or tuples of them."""
-
-
 def capture_of(
     record: Mapping[str, Any],
     source: Source | None = None,
@@ -372,37 +357,20 @@ def capture_of(
     Raises:
         IndexError, KeyError, TypeError, ValueError: it is no such thing.
     """
+    fields = dict(record)
+    if groups is not None:
+        fields["placement"] = {**record["placement"], "groups": ()}
+    plain = {name: msgspec.convert(fields[name], kind) for name, kind in _plain_fields().items()}
+    if groups is not None:
+        of_rank = tuple(groups[number] for number in record["placement"]["groups"])
+        plain["placement"] = msgspec.structs.replace(plain["placement"], groups=of_rank)
     written = record["source"]
-    plain = {name: msgspec.convert(record[name], _CAPTURE_TYPES[name]) for name in _PLAIN}
-    alone = msgspec.convert({**record["placement"], "groups": ()}, Placement)
-    listed = record["placement"]["groups"]
-    of_rank = tuple(
-        msgspec.convert(value, ParallelGroup) if groups is None else groups[value]
-        for value in listed
-    )
     return Capture(
         source=source
         or RecordedSource(written["label"], written["files"], written["titles"], written["lone"]),
-        clock=msgspec.convert(record["clock"], Anchor | None),
-        tables=msgspec.convert(record["tables"], dict[str, tuple[str, ...]]),
-        uses=msgspec.convert(record["uses"], dict[str, str]),
-        traits=msgspec.convert(record["traits"], dict[str, int | str]),
-        placement=msgspec.structs.replace(alone, groups=of_rank),
         parts=tuple(capture_of(window, None, groups) for window in record["parts"]),
         **plain,
     )
-
-
-_CAPTURE_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("reader", "rank_from", "host", "label", "name", "content"), str),
-    **dict.fromkeys(("device", "pid", "world_size"), int),
-    **dict.fromkeys(("files", "known"), tuple[str, ...]),
-    "rank": int | None,
-    "graphs": tuple[int, ...],
-    "border_operators": tuple[str, str],
-    "optional": bool,
-    "beside": tuple[tuple[str, int], ...],
-}
 
 
 def _columns(trace: Trace, records: CollectiveRecords) -> Iterator[tuple[str, Any]]:
@@ -449,25 +417,14 @@ class _Opened:
                 self.mapped = ReadMapping(file.fileno())
         except (OSError, ValueError) as e:
             raise SourceError(f"{path}: cannot be read: {e}") from e
-        self.end = len(self.mapped) if size is None else offset + size
-        end = self.end - 24
-        if end < offset or self.mapped[end + 16 : self.end] != MAGIC:
-            raise self.broken("not a complete file of a rank")
-        size_unpacked, stored = (
-            int.from_bytes(self.mapped[end + i : end + i + 8], "little") for i in (0, 8)
-        )
+        end = len(self.mapped) if size is None else offset + size
         try:
-            text = self.mapped[max(end - stored, offset) : end]
-            if size_unpacked > blocks.MOST_TIMES * len(text):
-                raise ValueError("it unpacks to too much")
-            text = text if size_unpacked == stored else blocks.unpack(text, size_unpacked)
-            self.described: dict[str, Any] = json.loads(text)
+            self.described, self.end = container.described(self.mapped, offset, end)
             version = self.described["version"]
         except (ValueError, TypeError, KeyError, RecursionError) as e:
             raise self.broken(f"its description cannot be read: {e}") from e
         if version != VERSION:
             raise self.broken(f"is of version {version}, not {VERSION}; use one traceconv for both")
-        self.end = end - stored
 
     def broken(self, why: str) -> MalformedInputError:
         return MalformedInputError(str(self.path), "", why)
