@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from traceconv.core.markup import el
@@ -46,7 +47,7 @@ _FEWEST_STEPS = 3
 _TIPS = 400
 _TAGS = {"slower": "bad", "no verdict": "doubt", "failed": "bad"}
 _FIGURES = ("before", "after", "change", "%", "interval", "verdict")
-_RUNS = ("before", "after")
+_RUNS, _COLOURS = ("before", "after"), ("c0", "c1")
 
 
 def page(document: Document) -> str:
@@ -150,9 +151,7 @@ def _waterfall(document: Document, top: int | None) -> list[Block]:
         remaining_ns, name = sum(row["change_ns"] for row in remaining), f"{len(remaining)} others"
         changes.append((name, remaining_ns, ""))
         rows.append((name, "", "", Styled(signed(remaining_ns)), "", "", "", ""))
-    levels = [step["before_ns"]]
-    for _, change, _ in changes:
-        levels.append(levels[-1] + change)
+    levels = list(accumulate((ns for _, ns, _ in changes), initial=step["before_ns"]))
     low, high = min(levels), max(levels)
     # the axis begins where changes can be seen, unless they are most of the step
     floor = max(low - (high - low), 0) if low > 2 * (high - low) else 0
@@ -200,41 +199,33 @@ def _parts(document: Document) -> list[Block]:
 def _steps(document: Document) -> list[Block]:
     """The lengths of the steps of both runs, of the critical rank."""
     runs = [document[word] for word in _RUNS]
-    kinds = ("c0", "c1")
     entries = [
         (kind, f"{word}, {run['critical_rank_called']}")
-        for kind, word, run in zip(kinds, _RUNS, runs, strict=True)
+        for kind, word, run in zip(_COLOURS, _RUNS, runs, strict=True)
     ]
-    step_lengths = [run["step_ns"] for run in runs]
+    lengths = [run["step_ns"] for run in runs]
     table = Table(
         ("run", "step", "length"),
         [(word, step, time(ns)) for word, run in zip(_RUNS, runs, strict=True)
          for step, ns in zip(run["steps"], run["step_ns"], strict=True)],
     )  # fmt: skip
-    longest = max(map(max, step_lengths)) or 1
-    count = max(map(len, step_lengths))
-    drawn: Block
+    count = max(map(len, lengths))
     if count < _FEWEST_STEPS:
-        drawn = Bars(
-            [
-                Bar(f"{word}, step {step}", [(kind, ns / longest, say.exact(ns))], say.time(ns))
-                for kind, word, run in zip(kinds, _RUNS, runs, strict=True)
-                for step, ns in zip(run["steps"], run["step_ns"], strict=True)
-            ]
-        )
-    else:
-        numbers = list(range(1, count + 1))
-        tips = [
-            (i + 1, "\n".join(f"{word}, step {run['steps'][i]}: {say.time(run['step_ns'][i])}"
-                              for word, run in zip(_RUNS, runs, strict=True)
-                              if i < len(run["step_ns"])))
-            for i in range(min(count, _TIPS))
-        ]  # fmt: skip
-        curves = [
-            Line(kind, numbers[: len(ns)], ns) for kind, ns in zip(kinds, step_lengths, strict=True)
-        ]
-        drawn = Lines(curves, (numbers, list(map(str, numbers))), say.unit_for(longest), tips,
-                      "compared step", from_zero=False)  # fmt: skip
+        return [table]
+    numbers = list(range(1, count + 1))
+    tips = [
+        (i + 1, "\n".join(f"{word}, step {run['steps'][i]}: {say.time(run['step_ns'][i])}"
+                          for word, run in zip(_RUNS, runs, strict=True)
+                          if i < len(run["step_ns"])))
+        for i in range(min(count, _TIPS))
+    ]  # fmt: skip
+    curves = [
+        Line(kind, numbers[: len(ns)], ns) for kind, ns in zip(_COLOURS, lengths, strict=True)
+    ]
+    unit = say.unit_for(max(map(max, lengths)) or 1)
+    drawn = Lines(
+        curves, (numbers, list(map(str, numbers))), unit, tips, "compared step", from_zero=False
+    )
     return [Legend(entries), drawn, Folded("figures", [table])]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import orjson
@@ -115,25 +116,24 @@ def _waterfall(document: Document, top: int | None, width: int | None) -> list[s
     if not shown:
         return []
     step = document["classes"][0]
-    rows = [("before", time(step["before_ns"]), "", "", "")]
-    reach = _reach(step["before_ns"], shown, remaining)
-    level = step["before_ns"]
+    changes = [row["change_ns"] for row in shown]
+    changes += [sum(row["change_ns"] for row in remaining)] * bool(remaining)
+    levels = list(accumulate(changes, initial=step["before_ns"]))
+    reach = min(levels), max(levels)
+    bars = [_bar(start, end, reach) for start, end in pairwise(levels)]
     labels = [row["label"] for row in shown]
     room = max(map(len, labels))
     if width is not None:
         widest = max(_WIDEST, (width - _REST) // 2)
         room = min(room, max(min(width - _REST, widest), _NARROWEST))
-    labels = shortened(labels, room)
-    for row, label in zip(shown, labels, strict=True):
-        bar = _bar(level, level + row["change_ns"], reach)
-        noted = _verdict(row, None if width is None else width - _REST - room)
-        rows.append((label, signed(row["change_ns"]), percent(row), bar, noted))
-        level += row["change_ns"]
-    if remaining:
-        change = sum(row["change_ns"] for row in remaining)
-        bar = _bar(level, level + change, reach)
-        rows.append((f"{len(remaining)} others", signed(change), "", bar, ""))
-    rows.append(("after", time(step["after_ns"]), "", "", ""))
+    noted = [_verdict(row, None if width is None else width - _REST - room) for row in shown]
+    texts = [*shortened(labels, room), f"{len(remaining)} others"]
+    percents = [*map(percent, shown), ""]
+    rows = [
+        ("before", time(step["before_ns"]), "", "", ""),
+        *zip(texts, map(signed, changes), percents, bars, [*noted, ""], strict=False),
+        ("after", time(step["after_ns"]), "", "", ""),
+    ]
     return _aligned(("from before to after", "", "", "", ""), rows)
 
 
@@ -148,18 +148,6 @@ def _verdict(row: Document, room: int | None) -> str:
         short = note if len(note) <= spare else f"{note[: spare - 3]}..."
         text = f"{text}; {short}" if text else short
     return text
-
-
-def _reach(start: int, shown: Sequence[Document], remaining: Sequence[Document]) -> tuple[int, int]:
-    """The lowest and highest sum on the way."""
-    level = low = high = start
-    for change in (
-        *(row["change_ns"] for row in shown),
-        sum(row["change_ns"] for row in remaining),
-    ):
-        level += change
-        low, high = min(low, level), max(high, level)
-    return low, high
 
 
 def _bar(start: int, end: int, reach: tuple[int, int]) -> str:
