@@ -389,7 +389,7 @@ def test_markdown_report_has_the_sections(here, capsys):
     run(["convert", CUT, "-o", "a.json", "--report", "r.md"])
     text = (here / "r.md").read_text()
     titles = [line for line in text.splitlines() if line.startswith("## ")]
-    for title in ("## Written", "## Ranks", "## Clock", "## Issues", "## Rows by stage"):
+    for title in ("## What was written", "## What was read", "## Clocks", "## Rows by stage"):
         assert title in titles
 
 

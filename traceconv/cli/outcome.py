@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,6 @@ import click
 from traceconv.cli import files, options, say, screen
 from traceconv.core.codes import Severity
 from traceconv.core.errors import StrictError
-from traceconv.core.markup import one_line
 from traceconv.io.atomic import check
 from traceconv.io.run_files import planned
 
@@ -40,69 +39,27 @@ def write(document: Mapping[str, Any], path: Path) -> None:
 
 
 def markdown(document: Mapping[str, Any]) -> str:
-    """The report as Markdown: files, ranks, clock, steps, issues, what was dropped, ledger."""
-    from traceconv.report.markdown import lines as analysis_lines
+    """The report as Markdown: the analysis, the account of the run, rows by stage, steps."""
+    from traceconv.report import markdown as pages
+    from traceconv.report.blocks import Section
+    from traceconv.report.report_page import account, plain_table
 
-    order = {"loss": 0, "doubt": 1, "info": 2}
-    issues = sorted(document["issues"], key=lambda issue: order[issue["severity"]])
-    stages = {
-        (rank, stage): kinds
+    ledger = [
+        {"rank": rank, "stage": stage, **kinds}
         for rank, of_rank in document["ledger"].items()
         for stage, kinds in of_rank.items()
-    }
-    present = {kind for kinds in stages.values() for kind in kinds}
-    none = {kind: 0 for kind in ("slice", "instant", "counter", "flow") if kind in present}
-    ledger = [{"rank": r, "stage": s, **none, **kinds} for (r, s), kinds in stages.items()]
-    sections = [
-        [f"# traceconv {document['traceconv']}: {document['mode']}"],
-        analysis_lines(document.get("overview")),
-        _table("Written", document["written"], leave_out=("issues",)),
-        _table("Ranks", document["captures"], leave_out=("files",)),
-        _clock(document["clock"]),
-        _table("Issues", [{**i, "rank": "" if i["rank"] < 0 else i["rank"]} for i in issues]),
-        _table("Dropped to keep the limit", document["dropped"]),
-        _table("Rows by stage", ledger),
     ]
+    sections = [*account(document)]
+    sections += [Section("ledger", "Rows by stage", [plain_table(ledger)])] * bool(ledger)
     for rank, notes in document["notes"].items():
         steps = notes.get("steps")
         if isinstance(steps, Sequence) and steps and isinstance(steps[0], Mapping):
-            sections.append(_table(f"Steps of rank {rank}", steps))
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
-
-
-def _table(
-    title: str, rows: Iterable[Mapping[str, Any]], leave_out: Sequence[str] = ()
-) -> list[str]:
-    """A section with a table; its columns are the keys of all rows, in order of appearance."""
-    rows = list(rows)
-    if not rows:
-        return []
-    names = [n for n in dict.fromkeys(k for row in rows for k in row) if n not in leave_out]
-    cells = [names, ["---"] * len(names), *([_cell(row.get(n)) for n in names] for row in rows)]
-    return [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in cells)]
-
-
-def _cell(value: Any) -> str:
-    from traceconv.report.figures import UNKNOWN
-
-    if isinstance(value, Mapping):
-        value = [f"{key} {item}" for key, item in value.items()]
-    if isinstance(value, (list, tuple)):
-        value = ", ".join(str(v) for v in value)
-    if value is None or value == "":
-        return UNKNOWN
-    return one_line(str(value)).replace("|", "\\|")
-
-
-def _clock(clock: Mapping[str, Any]) -> list[str]:
-    lines = ["## Clock", ""]
-    lines += [f"- {key}: {value}" for key, value in clock.items() if isinstance(value, (str, int))]
-    for key, value in clock.items():
-        if isinstance(value, Mapping) and value:
-            rows = (v if isinstance(v, Mapping) else {"value": v} for v in value.values())
-            keyed = [{key: k, **row} for k, row in zip(value, rows, strict=True)]
-            lines += ["", *_table(key, keyed)[2:]]
-    return lines
+            table = plain_table(steps, leave_out=("start_ns", "device_start_ns"))  # instants
+            sections.append(Section("steps", f"Steps of rank {rank}", [table]))
+    lines = [f"# traceconv {document['traceconv']}: {document['mode']}", ""]
+    lines += pages.lines(document.get("overview"))
+    lines += [line for section in sections for line in pages.section(section)]
+    return "\n".join(lines)
 
 
 VIEWER = "https://ui.perfetto.dev"

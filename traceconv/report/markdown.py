@@ -70,7 +70,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
 def _cell(cell: Cell) -> str:
     if isinstance(cell, Styled):
         shown = _code(cell.text) if cell.kind in ("query", "code") else text(cell.text)
-        return f"{shown}: {text('; '.join(cell.more))}" if cell.more else shown
+        return f"{shown.rstrip('.')}: {text('; '.join(cell.more))}" if cell.more else shown
     return text(cell)
 
 

@@ -115,18 +115,20 @@ def sections(document: Data) -> list[Section]:
     else:
         text = "not analysed: this run made no views"
         drawn.append(Section("findings", "Findings", [Text(text, "note")]))
+    return [*drawn, *account(document)]
+
+
+def account(document: Data) -> Iterator[Section]:
+    """The sections on the run: clocks, issues, input and output."""
     issues = [_issues(document["issues"])] if document["issues"] else [Text("Nothing was lost.")]
-    drawn += [
-        Section("clock", "Clocks", _clocks(document["clock"]), True),
-        Section("issues", "Issues", issues, True),
-        Section("ranks", "What was read", [_captures(document["captures"])], True),
-    ]
+    yield Section("clock", "Clocks", _clocks(document["clock"]), True)
+    yield Section("issues", "Issues", issues, True)
+    yield Section("ranks", "What was read", [_captures(document["captures"])], True)
     if document["dropped"]:
-        drawn.append(Section("dropped", "Left out", [plain_table(document["dropped"])]))
+        yield Section("dropped", "Left out", [plain_table(document["dropped"])])
     if document["written"]:
         written = plain_table(document["written"], leave_out=("issues",))
-        drawn.append(Section("written", "What was written", [written], True))
-    return drawn
+        yield Section("written", "What was written", [written], True)
 
 
 def analysis(overview: Data) -> Iterator[Section]:
