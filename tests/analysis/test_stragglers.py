@@ -493,3 +493,24 @@ def test_means_are_of_the_steps_that_a_rank_recorded(tmp_path):
     heading, *rows = (re.split(r"  +", line) for line in lines)
     computing = heading.index("own computing")
     assert {row[0]: row[computing] for row in rows} == {"rank 0": "4.00 ms", "rank 1": "5.00 ms"}
+
+
+def test_idle_time_without_host_calls_is_not_called_host_time(tmp_path):
+    """One rank begins its kernel 300 µs late in every step, and nothing says why."""
+    for rank in range(4):
+        rows = [{"rawlog": 1, "unit": "us", "clock": "unix", "rank": rank}]
+        for step in range(20):
+            at = 10**9 + 1000 * step
+            begin = at + 350 * (rank == 2) + (step + rank) % 3
+            rows += [
+                {"name": f"step {step}", "ts": at, "dur": 1000, "kind": "step"},
+                {"name": "gemm", "ts": begin, "dur": 400, "kind": "compute", "stream": 7},
+                {"name": "all_reduce", "ts": begin + 400, "dur": at + 800 - begin - 400,
+                 "kind": "comm", "plane": "dp"},
+            ]  # fmt: skip
+        (tmp_path / f"rank{rank}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    verdict = traceconv.stragglers(tmp_path, jobs=1).verdict
+    [culprit] = verdict.culprits
+    assert (culprit.rank, culprit.why) == (2, "idle time")
+    assert culprit.advice.startswith("Record host calls")
+    assert "own idle" in verdict.rank_lines()[0]

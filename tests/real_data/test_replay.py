@@ -168,6 +168,12 @@ def test_the_slow_rank_its_cause_and_its_cost(
     assert culprit.gain_ns / 1e6 == pytest.approx(gain_ms, rel=0.1)
 
 
+def test_late_communication_that_work_hides_is_not_longer_work() -> None:
+    """The rank computes while it launches, and its peers wait for its collectives."""
+    (culprit,) = judged(INSIGHT / "host_bound_fsdp8").verdict.culprits
+    assert culprit.text().startswith("rank 3 begins communication 2.31 ms later than 7 peers")
+
+
 def test_throttling_has_a_beginning() -> None:
     """Slower from step 5 on."""
     (culprit,) = judged(INSIGHT / "throttle_midway_half").verdict.culprits

@@ -49,6 +49,7 @@ _SHARE = 0.01  # of an operation, by which the next one may begin before its rec
 _MOST_NS = 100_000  # ... but no more than this
 _LEAST_NS = 1_000
 _WAITED = 4  # a rank without work but for a quarter at either end of communication waits for it
+_CALL = 0.5  # of the shortest step: longer ranges mark steps and epochs, and are no host calls
 _LONG = 0.01  # of a step: a kernel that takes longer is a separate operation
 _TOGETHER_NS = 1_000  # operations that end so close together are one batch
 _LONGEST = 200  # names with more characters are not tested
@@ -100,7 +101,9 @@ def operations(trace: Trace, records: CollectiveRecords) -> Operations:
     held = {
         COMPUTE: kernels,
         COPY: copies,
-        HOST: trace.rows_of(Layer.HOST, Layer.RUNTIME) & (events.kind == Kind.SLICE),
+        HOST: trace.rows_of(Layer.HOST, Layer.RUNTIME)
+        & (events.kind == Kind.SLICE)
+        & (events.dur_ns < _CALL * (spans[:, 1] - spans[:, 0]).min()),
         INPUT: input_spans(trace),
         COLLECTOR: _collections(trace),
     }

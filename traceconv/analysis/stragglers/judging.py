@@ -323,7 +323,8 @@ class _Judging:
             is_known, own.table[:, column] - np.nanmedian(own.table[:, usual], axis=1), 0
         )
         later = np.nan_to_num(own.later[:, column])
-        if later.mean() > values.mean():  # the host is late with communication that work hides
+        hidden = bool(later.mean() > values.mean())
+        if hidden:  # the host is late with communication that work hides
             values = parts[:, HOST] = later
         late = is_known & (values > _LATE * np.quantile(values, 0.9)) & (values > 0)
         constant = 2 * np.median(values[is_known]) >= values[is_known].mean()
@@ -358,7 +359,14 @@ class _Judging:
             start_ns=start,
             dur_ns=dur,
             coordinates=self.replay.shape.label(graph.ranks[column]),
+            hidden=hidden,
+            idle=self._idle(graph.ranks[column]),
         )
+
+    def _idle(self, rank: int) -> bool:
+        """Whether a rank has no recorded host call."""
+        recorded = {summary.rank: summary.replay.recorded for summary in self.replay.every}
+        return HOST not in recorded[rank]
 
     def _place(self, column: int, late: NDArray[np.bool_]) -> tuple[str, int, int]:
         """The kernel that begins the operation that shows most, its start on the rank's own clock,
@@ -479,6 +487,7 @@ class _Judging:
                 rank, pattern, round(float(longest[row])), round(float(gain[row])),
                 parts_ns=tuple(round(float(ns)) for ns in parts), late_steps=(number,),
                 peers=len(peers), step=number, coordinates=replay.shape.label(rank),
+                idle=self._idle(rank),
             )  # fmt: skip
         return findings
 

@@ -56,6 +56,7 @@ _ADVICE = {
     INPUT: "Give its input pipeline more workers or prefetch further; check its storage.",
     COLLECTOR: "Disable automatic garbage collection, and collect on all ranks in the same step.",
 }
+_IDLE_ADVICE = "Record host calls (CPU activities) to see what it waits for."
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -80,6 +81,9 @@ class Finding(msgspec.Struct, frozen=True):
         slice_name, start_ns: of the kernel that begins the operation that shows it best, on the
             rank's own clock; "" if there is none; dur_ns: how long that takes.
         coordinates: as texts name the rank; "" where they are unknown.
+        hidden:  whether ``excess_ns`` is how much later it begins communication, all of a step
+            together, while it works: its own time is not longer.
+        idle:    whether host calls were not recorded, so that what else it is idle for is unknown.
     """
 
     rank: int
@@ -100,6 +104,8 @@ class Finding(msgspec.Struct, frozen=True):
     start_ns: int = 0
     dur_ns: int = 0
     coordinates: str = ""
+    hidden: bool = False
+    idle: bool = False
 
     @property
     def called(self) -> str:
@@ -114,6 +120,8 @@ class Finding(msgspec.Struct, frozen=True):
     @property
     def why(self) -> str:
         """The reason in a word; "" if it is unknown."""
+        if self.idle and self.sort == HOST:
+            return "idle time"
         return _CAUSES[self.sort] if self.parts_ns and max(self.parts_ns) > 0 else ""
 
     @property
@@ -133,7 +141,7 @@ class Finding(msgspec.Struct, frozen=True):
                 "It became slower during the capture: look for thermal or power throttling of "
                 "this device at that time."
             )
-        return _ADVICE[self.sort]
+        return _IDLE_ADVICE if self.idle and self.sort == HOST else _ADVICE[self.sort]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -173,9 +181,12 @@ class Finding(msgspec.Struct, frozen=True):
         costs = f"{time_text(self.gain_ns)} per step"
         if self.share:
             costs += f" ({100 * self.share:.2g} % of the recorded step)"
+        does = f"takes {time_text(longer)} longer"
+        if self.hidden:
+            does = f"begins communication {time_text(longer)} later"
         return (
-            f"{self.called} takes {time_text(longer)} longer than {self._peers} {when}"
-            f"{self._cause}; it costs {costs}{with_it}"
+            f"{self.called} {does} than {self._peers} {when}{self._cause}; "
+            f"it costs {costs}{with_it}"
         )
 
     @property
@@ -480,7 +491,14 @@ class Verdict(msgspec.Struct, frozen=True):
         steps = np.maximum((~np.isnan(replay.own.excess)).sum(axis=0), 1)
         means = np.maximum(excess / steps, 0).round().astype(int).tolist()
         longer = dict(zip(replay.graph.ranks, means, strict=True))
-        return longer | {finding.rank: finding.excess_ns for finding in self.culprits}
+        named = (finding for finding in self.culprits if not finding.hidden)
+        return longer | {finding.rank: finding.excess_ns for finding in named}
+
+    @property
+    def _hosts_recorded(self) -> bool:
+        return (
+            any(HOST in one.replay.recorded for one in self.replay.every) if self.replay else False
+        )
 
     def rank_lines(self, every: bool = False) -> list[str]:
         """A table of the ranks: those that the verdict names first, marked; then those that take
@@ -507,7 +525,9 @@ class Verdict(msgspec.Struct, frozen=True):
         lengths = {
             "longer": [longer[rank] for rank in shown],
             "own computing": [parts[rank][COMPUTE] for rank in shown],
-            "own host": [parts[rank][HOST] for rank in shown],
+            "own host" if self._hosts_recorded else "own idle": [
+                parts[rank][HOST] for rank in shown
+            ],
             "waiting": [max(self.replay.step_ns - alone[rank], 0) for rank in shown],
             "costs": [gains.get(rank) for rank in shown],
         }
