@@ -45,7 +45,7 @@ class Matched(msgspec.Struct):
     identified: tuple[bool, ...] = ()
 
     def release(self) -> None:
-        """Free the times once they are no longer needed."""
+        """Free the times after their last use."""
         self.start_ns = self.end_ns = self.start_ns[:0].copy()
 
 

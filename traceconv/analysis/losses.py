@@ -164,7 +164,7 @@ class Loss(msgspec.Struct, frozen=True):
         rank, stage: that others wait for, -1 of other classes.
         rest: whether the class holds more, which another loss names as waiting for a rank or stage.
         bound: "" if it is known exactly; "least" for waiting for input that only some steps record
-            and for gaps of which less than half are known, "most" for the rest of the idle time.
+            and for gaps if less than half are known, "most" for the rest of the idle time.
     """
 
     name: str

@@ -57,7 +57,7 @@ class Report:
         step_items: what every nanosecond of the steps went to, with an analysis; see
             :mod:`traceconv.analysis.diff.stored`.
         headline: what costs most and what to do, or where the job hangs; "" if nothing is named.
-        lost:     what the steps lose, with the waits that an analysis explains; "" without one.
+        lost:     the losses of the steps, with the waits that an analysis explains; "" without one.
         verdict:  why no rank is named; "" if one is, or ranks were not compared.
     """
 

@@ -111,6 +111,6 @@ def knobs(replay: Replay, overview: Mapping[str, Any]) -> Iterator[dict[str, Any
 
 
 def _is_typed(name: str) -> bool:
-    """Whether a name can stand in a change that people copy into a terminal: nothing in it acts on
+    """Whether a name is safe in a change that people copy into a terminal: nothing in it acts on
     the terminal or turns the text around, and no part is taken for the factor."""
     return name.isprintable() and "{" not in name

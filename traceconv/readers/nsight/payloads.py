@@ -57,7 +57,7 @@ NUMBERS = {
     **dict.fromkeys(("uint64Value", "int64Value", "uint32Value", "int32Value"), _NO_INTEGER),
     **dict.fromkeys(("doubleValue", "floatValue"), float("nan")),
 }
-"""Columns of NVTX_EVENTS with the number of a range, by type, and what stands for none."""
+"""Columns of NVTX_EVENTS with the number of a range, by type, and the value for none."""
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ class Lanes:
             self._marked = True
         device, run = count_of(stats.device_ordinal), _integer(stats.run_id)
         numbered = device >= 0 and stats.hlo_op is not None
-        # the first versions number no devices; those of GPUs and TPUs have lanes of their own
+        # the first versions number no devices; those of GPUs and TPUs have separate lanes
         unnumbered = stats.device_ordinal is None and not self._devices
         ran = numbered or (unnumbered and stats.hlo_op is not None)
         if numbered or function or is_call(name) or (run is not None and device < 0):

@@ -134,7 +134,7 @@ def _paired(build: TraceBuilder, rows: TableRows) -> tuple[NDArray[np.intp], I64
     starts, time = rows["mark"][mark] == _START, rows["start"]
     _, _, matched = paired(key, starts)
     build.lose("end-without-begin", "", int((~starts & ~matched).sum()))
-    # each lasts until the next mark of its key: its end, or a further start
+    # each lasts until the next marker of its key: its end, or a further start
     by_key = np.argsort(key, kind="stable")
     followed = np.flatnonzero(key[by_key][1:] == key[by_key][:-1])
     finish = np.full(len(mark), time.max())
