@@ -34,6 +34,8 @@ ROOT = Path(__file__).parents[1]
 VIEWER = "https://ui.perfetto.dev"
 STEPS, LAYERS = 50, 1
 
+_IS_READ = "fetch('about/0').then((answer) => answer.json()).then((about) => about.is_read)"
+
 PATIENCE_MS = 3_600_000
 """A busy machine reads 4096 ranks in less."""
 
@@ -103,7 +105,7 @@ def explored(
         yield "page", since(start)
         yield "moves", moves(page)
         yield "window", window(page)
-        page.wait_for_selector("progress", state="detached", timeout=PATIENCE_MS)
+        page.wait_for_function(_IS_READ, polling=100, timeout=PATIENCE_MS)
         yield "read", since(start)
         yield "what-if", what_if(page)
         page.reload()
