@@ -116,7 +116,9 @@ class Packing(msgspec.Struct, frozen=True):
         rank_file.save_packed(path, compact(trace), records)
         views: dict[str, Path] = {}
         for mode in VIEWS if self.views else ():
-            view, _ = rank_file.load(path)  # as it will be: tables that are read add issues
+            view, _ = rank_file.RankFile(
+                path
+            ).load()  # as it will be: tables that are read add issues
             view = passed(view, View(mode=mode).passes(zero_counters=False))
             views[mode] = self.folder / f"rank-{trace.rank}.{mode}"
             rank_file.save_packed(views[mode], compact(view), records, tables=False)
@@ -129,7 +131,7 @@ class Packing(msgspec.Struct, frozen=True):
         """The summary of a packed rank, for all analyses; None where only the events tell."""
         if announced():  # tables and rules of plugins
             return None
-        trace, _ = rank_file.load(path)
+        trace, _ = rank_file.RankFile(path).load()
         view = View(mode="detail", comm_patterns=self.comm_patterns)
         content = Summarizing(NO_PARTS, view, spare=all_parts()).of(trace.capture, trace)
         summary_path = path.with_suffix(".analysed")

@@ -38,7 +38,7 @@ from traceconv.core.model import (
     no_windows,
 )
 from traceconv.scratch.memory import release_pages
-from traceconv.store import rank_file
+from traceconv.store.rank_file import RankFile, save
 
 SMALL_BYTES = 1 << 20
 """Arguments up to this size are copied together."""
@@ -137,10 +137,14 @@ class SpilledRank:
     def __reduce__(self) -> Any:
         return SpilledRank, (self.path, self._changes, self._place)
 
+    @property
+    def _file(self) -> RankFile:
+        return RankFile(self.path, *self._place)
+
     @cached_property
     def account(self) -> RankAccount:
         """The account of the rank, with its changes applied."""
-        account = RankAccount(**rank_file.account(self.path, *self._place))
+        account = RankAccount(**self._file.account())
         for change in self._changes:
             account = account.changed(change)
         return account
@@ -165,7 +169,7 @@ class SpilledRank:
         Raises:
             SourceError: its file, or the input its arguments are in, is not what it was.
         """
-        trace, mapped = rank_file.load(self.path, *self._place, args)
+        trace, mapped = self._file.load(args)
         self._mapped.update(mapped)
         return self._changed(trace)
 
@@ -177,7 +181,7 @@ class SpilledRank:
         Raises:
             SourceError: as :meth:`load`.
         """
-        bounds = rank_file.block_bounds(self.path, *self._place)
+        bounds = self._file.block_bounds()
         if bounds is None:
             return self.load()
         low, high = bounds
@@ -189,7 +193,7 @@ class SpilledRank:
             needed &= high >= start_ns - MARGIN_NS
         if end_ns is not None:
             needed &= low <= end_ns + MARGIN_NS
-        return self._changed(rank_file.load_blocks(self.path, needed, *self._place))
+        return self._changed(self._file.load_blocks(needed))
 
     def _changed(self, trace: Trace) -> Trace:
         for change in self._changes:
@@ -198,7 +202,7 @@ class SpilledRank:
 
     def collective_records(self) -> CollectiveRecords:
         """The collectives of the rank before it was narrowed to a view, on its own clock."""
-        return rank_file.collective_records(self.path, *self._place)
+        return self._file.collective_records()
 
     def release_pages(self) -> None:
         """Free the memory of traces from :meth:`load`; pages in use are read again when needed."""
@@ -261,7 +265,7 @@ def spill(
     Raises:
         OutputError: it cannot be written.
     """
-    rank_file.save(path, compact(trace), collective_records, alone)
+    save(path, compact(trace), collective_records, alone)
     return SpilledRank(path)
 
 

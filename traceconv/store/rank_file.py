@@ -403,11 +403,15 @@ def _put_blob(out: _Output, args: Args, number: int, alone: bool) -> list[Any]:
     return [offset, len(blob) if used else 0]
 
 
-class _Opened:
-    """A rank on disk that has been mapped, and its description.
+class RankFile:
+    """A rank on disk. The file is mapped, and columns are read as they are asked for.
 
     Args:
-        at, size: the segment of the file that it is in; None for the rest of the file.
+        offset, size: the segment of the file that it is in; None for the rest of the file.
+
+    Raises:
+        SourceError, MalformedInputError: also of the methods: the file, or the input that it points
+            to, is not what it was.
     """
 
     def __init__(self, path: Path, offset: int = 0, size: int | None = None) -> None:
@@ -422,22 +426,133 @@ class _Opened:
             self.described, self.end = container.described(self.mapped, offset, end)
             version = self.described["version"]
         except (ValueError, TypeError, KeyError, RecursionError) as e:
-            raise self.broken(f"its description cannot be read: {e}") from e
+            raise self._broken(f"its description cannot be read: {e}") from e
         if version != VERSION:
-            raise self.broken(f"is of version {version}, not {VERSION}; use one traceconv for both")
+            raise self._broken(
+                f"is of version {version}, not {VERSION}; use one traceconv for both"
+            )
 
-    def broken(self, why: str) -> MalformedInputError:
+    def _broken(self, why: str) -> MalformedInputError:
         return MalformedInputError(str(self.path), "", why)
 
     @contextmanager
-    def reading(self, what: str) -> Iterator[None]:
+    def _reading(self, what: str) -> Iterator[None]:
         """Raise MalformedInputError where ``what`` is not as it was written."""
         try:
             yield
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as e:
-            raise self.broken(f"its {what} cannot be read: {e}") from e
+            raise self._broken(f"its {what} cannot be read: {e}") from e
 
-    def column(self, name: str) -> Any:
+    def account(self) -> dict[str, Any]:
+        """The arguments of :class:`traceconv.run.spill.RankAccount`."""
+        with self._reading("description"):
+            return self._account()
+
+    def _account(self) -> dict[str, Any]:
+        described, tracks = self.described, self._tracks()
+        steps = {name: self._column(f"steps.{name}").copy() for name in StepTable.COLUMNS}
+        return {
+            "capture": capture_of(described["capture"]),
+            "tracks": tuple(tracks[i] for i in described["used"]),
+            "counts": described["counts"],
+            "span": described["span"] and tuple(described["span"]),
+            "hints": msgspec.convert(described["hints"], Hints, str_keys=True),
+            "present": Present(
+                self._column("present.graphs").copy(),
+                self._column("present.steps").copy(),
+                int(described["iterations"]),
+            ),
+            "steps": StepTable(**steps),  # copies outlast the mapping of the file
+            "coverage": msgspec.convert(described["coverage"], Coverage, str_keys=True),
+            "overlap": msgspec.convert(described["overlap"], OverlapSums | None),
+            "tables": tuple(map(str, described["tables"])),
+            "notes": described["notes"],
+            "windows": self._column("windows").reshape(-1, 2).copy(),
+            "issues": issues_of(described["issues"]),
+            "ledger": {(stage, kind): rows for stage, kind, rows in described["ledger"]},
+        }
+
+    def _tracks(self) -> tuple[Track, ...]:
+        return msgspec.convert(self.described["tracks"], tuple[Track, ...])
+
+    def collective_records(self) -> CollectiveRecords:
+        """The collectives of the rank, copied into memory."""
+        with self._reading("collectives"):
+            plain = self.described["collectives"]
+            fields: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in plain.items()
+            }
+            fields["groups"] = msgspec.convert(plain["groups"], tuple[Group, ...])
+            for name in self.described["columns"]:
+                if name.startswith(_COLLECTIVES):
+                    fields[name.removeprefix(_COLLECTIVES)] = self._column(name).copy()
+            return CollectiveRecords(**fields)
+
+    def load(self, args: bool = True) -> tuple[Trace, tuple[mmap.mmap, ...]]:
+        """The trace, and the mappings whose pages it uses.
+
+        Args:
+            args: False leaves packed arguments empty.
+        """
+        with self._reading("columns"):
+            trace = self._trace(args=args)
+        inputs = (blob for blob in trace.args.blobs if isinstance(blob, mmap.mmap))
+        return trace, (self.mapped, *inputs)
+
+    def block_bounds(self) -> tuple[I64, I64] | None:
+        """Earliest start and latest end, ns, of each :data:`ROWS` events; None if they are not
+        packed."""
+        with self._reading("columns"):
+            if "events.low_ns" not in self.described["columns"]:
+                return None
+            return self._column("events.low_ns"), self._column("events.high_ns")
+
+    def load_blocks(self, needed: Mask) -> Trace:
+        """The trace with some of its packed events, the flows between these, and all samples.
+
+        Args:
+            needed: per :data:`ROWS` events, whether they are loaded. The others are counted as left
+                out by ``select-time``, and nothing of them is read.
+        """
+        with self._reading("columns"):
+            row_count = int(self.described["columns"]["events.start_ns"][1])
+            if len(needed) != -(-row_count // ROWS):
+                raise ValueError("bounds of blocks do not fit its rows")
+            rows = np.flatnonzero(np.repeat(needed, ROWS)[:row_count]).astype(np.int32)
+            trace = self._trace(rows)
+            ledger = dict(trace.ledger)
+            for kind, count in trace.counts().items():
+                if left_out := int(self.described["counts"][kind]) - count:
+                    ledger["select-time", kind] = -left_out
+            return replace(trace, ledger=ledger)
+
+    def _trace(self, rows: I32 | None = None, args: bool = True) -> Trace:
+        """The trace; only some rows of events, ascending, if ``rows`` names them."""
+        tables: dict[str, Any] = {
+            table: cls(**{name: self._column(f"{table}.{name}") for name in cls.COLUMNS})
+            for table, cls in TABLES.items()
+            if table != "steps" and (rows is None or table != "events")
+        }
+        if rows is not None:
+            tables["events"] = EventTable(
+                **{name: self._some(f"events.{name}", rows) for name in EventTable.COLUMNS}
+            )
+            tables["flows"] = _flows_between(tables["flows"], rows)
+        facts = self._account()
+        needed = None if rows is None else tables["events"].args
+        trace = Trace(
+            tracks=self._tracks(),
+            strings=Strings(self._texts("strings")),
+            args=self._args(needed if args else np.empty(0, np.int32)),
+            side_tables=self._side_tables(facts["issues"]),
+            **{name: value for name, value in facts.items() if name not in _OF_ACCOUNT},
+            **tables,
+        )
+        _check(trace)
+        return trace
+
+    def _column(self, name: str) -> Any:
         """A column; a view of the file if it is not packed."""
         offset, rows, kind, *packed = self.described["columns"][name]
         dtype = np.dtype(kind)
@@ -449,7 +564,7 @@ class _Opened:
             return blocks.unpacked(data, sizes, dtype, rows, differences)
         return np.frombuffer(self._within(offset, rows * dtype.itemsize), dtype)
 
-    def some(self, name: str, rows: I32) -> Any:
+    def _some(self, name: str, rows: I32) -> Any:
         """Some rows of a packed column, ascending: only the blocks with them are read."""
         offset, row_count, kind, sizes, differences = self.described["columns"][name]
         dtype = np.dtype(kind)
@@ -481,9 +596,9 @@ class _Opened:
             raise ValueError("the blocks of a column do not fit its rows")
         return self._within(offset, sum(sizes)), sizes
 
-    def texts(self, name: str) -> list[str]:
+    def _texts(self, name: str) -> list[str]:
         """The texts in a column of bytes."""
-        text, sizes = self.column(name).tobytes(), self.column(f"{name}.bytes")
+        text, sizes = self._column(name).tobytes(), self._column(f"{name}.bytes")
         if len(sizes) and sizes.min() < 0:
             raise ValueError(f"{name} has texts of negative length")
         ends = np.cumsum(sizes).tolist()
@@ -491,19 +606,19 @@ class _Opened:
             raise ValueError(f"{name} has texts of another length")
         return [text[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise([0, *ends])]
 
-    def args(self, used: I32 | None = None) -> Args:
+    def _args(self, used: I32 | None = None) -> Args:
         """The arguments, in the buffers that they were stored in.
 
         Args:
             used: ids of arguments that are needed; the others are empty.
         """
-        length = self.column("args.bytes")
+        length = self._column("args.bytes")
         if "blobs" in self.described:
             inner = tuple(
                 mapped_again(*place) if isinstance(place[0], str) else self._within(*place)
                 for place in self.described["blobs"]
             )
-            return Args(inner, self.column("args.address"), length)
+            return Args(inner, self._column("args.address"), length)
         address = np.cumsum(length, dtype=np.int64) - length
         offset, size, kind, sizes, _ = self.described["columns"]["args"]
         data, sizes = self._blocks(offset, size, np.dtype(kind), sizes)
@@ -519,7 +634,7 @@ class _Opened:
             content.append(blocks.unpack(stored, int(block_sizes[number])))
         return Args((content.close(),), address, length)
 
-    def side_tables(self, of_trace: Issues) -> dict[str, SideTable]:
+    def _side_tables(self, of_trace: Issues) -> dict[str, SideTable]:
         """Its side tables. They are read when they are used; that may add issues to the trace."""
         tables = {}
         for number, described in enumerate(self.described.get("side_tables", ())):
@@ -544,15 +659,15 @@ class _Opened:
                 for position, heading in enumerate(described["headings"])
             }
         except (ValueError, TypeError, KeyError, AttributeError) as e:
-            raise self.broken(f"its side table does not fit: {e}") from e
+            raise self._broken(f"its side table does not fit: {e}") from e
         if len({len(column) for column in columns.values()}) > 1:
-            raise self.broken("columns of a side table differ in length")
+            raise self._broken("columns of a side table differ in length")
         return columns
 
     def _side_column(self, name: str) -> Any:
         if f"{name}.bytes" not in self.described["columns"]:
-            return self.column(name)
-        texts = self.texts(name)
+            return self._column(name)
+        texts = self._texts(name)
         column = np.empty(len(texts), object)
         column[:] = texts
         return column
@@ -589,154 +704,6 @@ def _error(kind: str, *arguments: Any) -> TraceconvError:
         raise ValueError(f"{kind} is not an error of traceconv")
     error: TraceconvError = error_class(*arguments)
     return error
-
-
-def account(path: Path, offset: int = 0, size: int | None = None) -> dict[str, Any]:
-    """The arguments of :class:`traceconv.run.spill.RankAccount`, from the file of a rank, or from a
-    segment of it.
-
-    Raises:
-        SourceError, MalformedInputError: the file is not what it was.
-    """
-    opened = _Opened(path, offset, size)
-    with opened.reading("description"):
-        return _account(opened)
-
-
-def _account(opened: _Opened) -> dict[str, Any]:
-    described, tracks = opened.described, _tracks(opened)
-    return {
-        "capture": capture_of(described["capture"]),
-        "tracks": tuple(tracks[i] for i in described["used"]),
-        "counts": described["counts"],
-        "span": described["span"] and tuple(described["span"]),
-        "hints": msgspec.convert(described["hints"], Hints, str_keys=True),
-        "present": Present(
-            opened.column("present.graphs").copy(),
-            opened.column("present.steps").copy(),
-            int(described["iterations"]),
-        ),
-        "steps": _table(opened, "steps"),
-        "coverage": msgspec.convert(described["coverage"], Coverage, str_keys=True),
-        "overlap": msgspec.convert(described["overlap"], OverlapSums | None),
-        "tables": tuple(map(str, described["tables"])),
-        "notes": described["notes"],
-        "windows": opened.column("windows").reshape(-1, 2).copy(),
-        "issues": issues_of(described["issues"]),
-        "ledger": {(stage, kind): rows for stage, kind, rows in described["ledger"]},
-    }
-
-
-def _tracks(opened: _Opened) -> tuple[Track, ...]:
-    return msgspec.convert(opened.described["tracks"], tuple[Track, ...])
-
-
-def _table(opened: _Opened, name: str) -> Any:
-    """A small table, copied to memory: it outlasts the mapping of the file."""
-    cls = TABLES[name]
-    return cls(**{column: opened.column(f"{name}.{column}").copy() for column in cls.COLUMNS})
-
-
-def collective_records(path: Path, offset: int = 0, size: int | None = None) -> CollectiveRecords:
-    """The collectives of the rank in a file, or in a segment of it, copied into memory.
-
-    Raises:
-        SourceError, MalformedInputError: the file is not what it was.
-    """
-    opened = _Opened(path, offset, size)
-    with opened.reading("collectives"):
-        plain = opened.described["collectives"]
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
-        }
-        fields["groups"] = msgspec.convert(plain["groups"], tuple[Group, ...])
-        for name in opened.described["columns"]:
-            if name.startswith(_COLLECTIVES):
-                fields[name.removeprefix(_COLLECTIVES)] = opened.column(name).copy()
-        return CollectiveRecords(**fields)
-
-
-def load(
-    path: Path, offset: int = 0, size: int | None = None, args: bool = True
-) -> tuple[Trace, tuple[mmap.mmap, ...]]:
-    """The trace of a rank on disk, and the mappings whose pages it uses.
-
-    Args:
-        offset, size: the segment of the file that it is in.
-        args: False leaves packed arguments empty.
-
-    Raises:
-        SourceError, MalformedInputError: the file, or the input it points to, is not what it was.
-    """
-    opened = _Opened(path, offset, size)
-    with opened.reading("columns"):
-        trace = _trace(opened, args=args)
-        _check(trace)
-    inputs = (blob for blob in trace.args.blobs if isinstance(blob, mmap.mmap))
-    return trace, (opened.mapped, *inputs)
-
-
-def block_bounds(path: Path, offset: int = 0, size: int | None = None) -> tuple[I64, I64] | None:
-    """Earliest start and latest end, ns, of each :data:`ROWS` events of a packed rank; None if it
-    is not packed.
-
-    Raises:
-        SourceError, MalformedInputError: the file is not what it was.
-    """
-    opened = _Opened(path, offset, size)
-    with opened.reading("columns"):
-        if "events.low_ns" not in opened.described["columns"]:
-            return None
-        return opened.column("events.low_ns"), opened.column("events.high_ns")
-
-
-def load_blocks(path: Path, needed: Mask, offset: int = 0, size: int | None = None) -> Trace:
-    """The trace of a packed rank with some of its events, the flows between these, and all samples.
-
-    Args:
-        needed: per :data:`ROWS` events, whether they are loaded. The others are counted as left out
-            by ``select-time``, and nothing of them is read.
-
-    Raises:
-        SourceError, MalformedInputError: the file is not what it was.
-    """
-    opened = _Opened(path, offset, size)
-    with opened.reading("columns"):
-        row_count = int(opened.described["columns"]["events.start_ns"][1])
-        if len(needed) != -(-row_count // ROWS):
-            raise ValueError("bounds of blocks do not fit its rows")
-        rows = np.flatnonzero(np.repeat(needed, ROWS)[:row_count]).astype(np.int32)
-        trace = _trace(opened, rows)
-        _check(trace)
-        ledger = dict(trace.ledger)
-        for kind, count in trace.counts().items():
-            if left_out := int(opened.described["counts"][kind]) - count:
-                ledger["select-time", kind] = -left_out
-        return replace(trace, ledger=ledger)
-
-
-def _trace(opened: _Opened, rows: I32 | None = None, args: bool = True) -> Trace:
-    """The trace; only some rows of events, ascending, if ``rows`` names them."""
-    tables: dict[str, Any] = {
-        table: cls(**{name: opened.column(f"{table}.{name}") for name in cls.COLUMNS})
-        for table, cls in TABLES.items()
-        if table != "steps" and (rows is None or table != "events")
-    }
-    if rows is not None:
-        tables["events"] = EventTable(
-            **{name: opened.some(f"events.{name}", rows) for name in EventTable.COLUMNS}
-        )
-        tables["flows"] = _flows_between(tables["flows"], rows)
-    facts = _account(opened)
-    needed = None if rows is None else tables["events"].args
-    return Trace(
-        tracks=_tracks(opened),
-        strings=Strings(opened.texts("strings")),
-        args=opened.args(needed if args else np.empty(0, np.int32)),
-        side_tables=opened.side_tables(facts["issues"]),
-        **{name: value for name, value in facts.items() if name not in _OF_ACCOUNT},
-        **tables,
-    )
 
 
 def _flows_between(flows: FlowTable, rows: I32) -> FlowTable:

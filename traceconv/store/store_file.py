@@ -97,7 +97,7 @@ class StoredSource(RecordedSource):
             SourceError, MalformedInputError: the store is not what it was.
         """
         self.refuse_patterns(comm_patterns)
-        trace, _ = rank_file.load(self.store, self.at, self.segment)
+        trace, _ = rank_file.RankFile(self.store, self.at, self.segment).load()
         self.progress(sum(self._sizes.values()))
         named_capture = replace(
             trace.capture,
@@ -139,7 +139,7 @@ class StoredSource(RecordedSource):
 
     def collective_records(self) -> CollectiveRecords:
         """The collectives of the rank."""
-        return rank_file.collective_records(self.store, self.at, self.segment)
+        return rank_file.RankFile(self.store, self.at, self.segment).collective_records()
 
 
 def write(
