@@ -140,13 +140,23 @@ def test_too_deep_goes_to_the_next_lane():
 
 
 def test_thousands_that_all_cross():
-    """Beyond the lanes that nest, every lane holds one slice at a time and is used again."""
+    """Beyond the lanes that nest, every lane is used again."""
     many = 500
     stairs = [(i, i + many) for i in range(many)]
     trace = lanes(_trace(stairs + [(s + 10 * many, e + 10 * many) for s, e in stairs]))
     found = _by_lane(trace)
     assert len(found) == many > FIRST_FIT
     assert all(_nests(spans) for spans in found.values())
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_thousands_that_are_equal(native, monkeypatch):
+    """They nest in as few lanes as viewers draw."""
+    monkeypatch.setitem(lanes.__globals__, "MAX_DEPTH", 2)
+    monkeypatch.setenv("TRACECONV_NATIVE", native)
+    many = 2 * FIRST_FIT + 7
+    trace = lanes(_trace([(0, 9)] * many + [(20, 29)] * many))
+    assert [len(spans) for _, spans in sorted(_by_lane(trace).items())] == [4] * (many // 2) + [2]
 
 
 def test_times_too_long_to_stand_in_a_row():

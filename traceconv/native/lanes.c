@@ -1,8 +1,8 @@
 /* Slices that cross go to lanes of their own (see passes/lanes.py, which has the same in Python).
  *
  * A lane that nests keeps a stack of the ends of its open slices; a slice goes to the first lane on
- * whose innermost open slice it ends in time. Lanes after the first `nesting` ones hold one slice
- * at a time, and are kept in a heap by the time they are free at.
+ * whose innermost open slice it ends in time. Lanes after the first `nesting` ones are kept in a heap
+ * by the time they are free at; of these, slices nest only in the one that was taken last.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -18,8 +18,8 @@ typedef struct {
 } Free;
 
 typedef struct {
-    int64_t *ends; /* `nesting` stacks of `depth` */
-    int32_t *height;
+    int64_t *ends; /* `nesting` stacks of `depth`, and one for the lane that was taken last */
+    int32_t *height, last;
     Free *free;
     size_t depth, nesting, used, waiting, room;
 } Lanes;
@@ -53,27 +53,42 @@ static int push(Lanes *z, Free one)
     return 1;
 }
 
+/* Forget the slices of a stack that have ended by `start`; how many are open. */
+static int32_t opened(Lanes *z, size_t lane, int64_t start)
+{
+    int32_t height = z->height[lane];
+    while (height && z->ends[lane * z->depth + (size_t)height - 1] <= start) height--;
+    return z->height[lane] = height;
+}
+
+/* Put a slice on top of a stack. */
+static void nest(Lanes *z, size_t lane, int64_t end)
+{
+    z->ends[lane * z->depth + (size_t)z->height[lane]++] = end;
+}
+
 /* The lane of one slice; *full is set if a lane that it would fit is as deep as it may be.
  * -1 if there is no memory. */
 static int32_t place(Lanes *z, int64_t start, int64_t end, int *full)
 {
     for (size_t lane = 0; lane < z->used; lane++) {
-        int64_t *stack = z->ends + lane * z->depth;
-        int32_t height = z->height[lane];
-        while (height && stack[height - 1] <= start) height--;
-        z->height[lane] = height;
-        if (height && end > stack[height - 1]) continue;
+        int32_t height = opened(z, lane, start);
+        if (height && end > z->ends[lane * z->depth + (size_t)height - 1]) continue;
         if ((size_t)height < z->depth) {
-            stack[height] = end;
-            z->height[lane]++;
+            nest(z, lane, end);
             return (int32_t)lane;
         }
         *full = 1;
     }
     if (z->used < z->nesting) {
-        z->ends[z->used * z->depth] = end;
-        z->height[z->used] = 1;
+        nest(z, z->used, end);
         return (int32_t)z->used++;
+    }
+    size_t last = z->nesting;
+    int32_t height = opened(z, last, start);
+    if (height && (size_t)height < z->depth && end <= z->ends[last * z->depth + (size_t)height - 1]) {
+        nest(z, last, end);
+        return z->last;
     }
     Free one = {end, (int32_t)(z->nesting + z->waiting)};
     if (z->waiting && z->free[0].end <= start) {
@@ -81,7 +96,9 @@ static int32_t place(Lanes *z, int64_t start, int64_t end, int *full)
         sift_down(z, 0, one);
     } else if (!push(z, one))
         return -1;
-    return one.lane;
+    z->height[last] = 0;
+    nest(z, last, end);
+    return z->last = one.lane;
 }
 
 PyDoc_STRVAR(doc,
@@ -105,8 +122,8 @@ static PyObject *first_fit(PyObject *Py_UNUSED(self), PyObject *args)
         goto done;
     }
     z.depth = (size_t)depth, z.nesting = (size_t)nesting;
-    z.ends = calloc(z.depth * z.nesting, sizeof *z.ends);
-    z.height = calloc(z.nesting, sizeof *z.height);
+    z.ends = calloc(z.depth * (z.nesting + 1), sizeof *z.ends);
+    z.height = calloc(z.nesting + 1, sizeof *z.height);
     lanes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(n * sizeof(int32_t)));
     if (!z.ends || !z.height || !lanes) {
         if (!PyErr_Occurred()) PyErr_NoMemory();

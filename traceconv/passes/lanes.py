@@ -22,8 +22,8 @@ MAX_DEPTH = 500
 """Deeper slices are moved to the next lane (viewers stop drawing at 512)."""
 
 FIRST_FIT = 32
-"""Lanes in which slices may nest; further ones have one slice at a time, so that even thousands
-of slices crossing each other take n log n steps."""
+"""Lanes in which slices may nest. Of further ones only the one taken last nests, so that even
+thousands of slices crossing each other take n log n steps."""
 
 
 def lanes(trace: Trace) -> Trace:
@@ -94,7 +94,8 @@ def _greedy(starts: Sequence[int], ends: Sequence[int]) -> tuple[list[int], int]
     """The first lane that each slice fits into; slices are sorted by (start, -end)."""
     open_ends: list[list[int]] = [[]]  # of each lane that nests, innermost last
     free_at: list[tuple[int, int]] = []  # of the others: (end, lane), a heap
-    places, deep = [], 0
+    last: list[int] = []  # the open ends of the one taken last
+    last_lane, places, deep = 0, [], 0
     for start, end in zip(starts, ends, strict=True):
         lane, full = 0, False
         for stack in open_ends:
@@ -107,14 +108,21 @@ def _greedy(starts: Sequence[int], ends: Sequence[int]) -> tuple[list[int], int]
                 full = True
             lane += 1
         else:
+            while last and last[-1] <= start:
+                last.pop()
             if len(open_ends) < FIRST_FIT:
                 open_ends.append([end])
-            elif free_at and free_at[0][0] <= start:
-                lane = free_at[0][1]
-                heapq.heapreplace(free_at, (end, lane))
+            elif last and end <= last[-1] and len(last) < MAX_DEPTH:
+                last.append(end)
+                lane = last_lane
             else:
-                lane = FIRST_FIT + len(free_at)
-                heapq.heappush(free_at, (end, lane))
+                if free_at and free_at[0][0] <= start:
+                    lane = free_at[0][1]
+                    heapq.heapreplace(free_at, (end, lane))
+                else:
+                    lane = FIRST_FIT + len(free_at)
+                    heapq.heappush(free_at, (end, lane))
+                last, last_lane = [end], lane
         places.append(lane)
         deep += full
     return places, deep
