@@ -42,7 +42,7 @@ _LOGIN = lazy_regex(r"(?<=://)[^/\s@'\"]*@")
 _VALUE = lazy_regex(r"([?&;])([\w.\-~%]+)=[^&#;\s'\")>]*")
 _WEB_QUERY = lazy_regex(r"(https?://[^\s?'\"]*)\?[^=&\s'\"]+(?=[\s'\"]|$)")
 _PACKAGES = lazy_regex(r"\"([\w.-]+)\"|install (?:the )?([\w-]+)", re.IGNORECASE)
-_RANGE = lazy_regex(r"bytes=(\d+)-(\d+)")
+_RANGE = lazy_regex(r"bytes=(\d{1,19})-(\d{1,19})")
 _LEAST_SECRET = 3
 
 _FOREIGN = {
