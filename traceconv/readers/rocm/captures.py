@@ -211,12 +211,13 @@ def _of_database(source: Source, name: str) -> list[Capture]:
 def _of_tables(source: Source, names: Sequence[str], folder: str, stem: str) -> list[Capture]:
     from traceconv.readers.rocm.tables import processes
 
-    host = PurePosixPath(folder).name
+    number_in_name = whole_number(stem, INT32_MAX)
+    # by default files are <host>/<pid>_...; with a name of the user's, the folder is no host
+    host = PurePosixPath(folder).name if number_in_name is not None else ""
     agents = str(PurePosixPath(folder) / f"{stem}_agent_info.csv") if stem else ""
     listed = processes(source, names)
     captures_of_tables = []
     for guid, pid in listed:
-        number_in_name = whole_number(stem, INT32_MAX)
         pid = number_in_name if pid < 0 and number_in_name is not None else pid
         location = str(PurePosixPath(folder) / stem) if stem else folder
         label = source.title(location) if not source.lone else source.label
