@@ -192,6 +192,14 @@ STEPS = ("Step Trace", "", "iterations")
             {"name": "k", "kind": "kernel", "stream": 7},
             (DEVICE, "Hardware", "", "Stream 7", "COMPUTE", -1),
         ),
+        *(
+            (
+                {"name": name, "kind": kind, "stream": 9},
+                (COMM, "Communication", "", "Stream 9", "COMM", -1),
+            )
+            for name in ("all_reduce", "MPI_Allgather")
+            for kind in ("kernel", "gpu")
+        ),
         ({"name": "all_reduce", "stream": 9}, (COMM, "Communication", "", "Stream 9", "COMM", -1)),
         ({"name": "Memcpy HtoD", "stream": "c"}, (DEVICE, "Hardware", "", "c", "COPY", -1)),
         ({"name": "[CUDA memset]", "stream": 1}, (DEVICE, "Hardware", "", "Stream 1", "COPY", -1)),

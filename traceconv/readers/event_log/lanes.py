@@ -108,7 +108,7 @@ def event_class(kind: str, name: str, spot: Spot, comm_words: Sequence[str] = ()
 def _kernel(name: str, comm_words: Sequence[str]) -> str:
     """The kind of a kernel whose name says it; "" for others."""
     op = kernel_class(name, comm_words)
-    if op is OpClass.COMM:
+    if op is OpClass.COMM or names_operation(name):
         return "comm"
     return "memcpy" if op is OpClass.COPY or _COPY_NAME.match(name) else ""
 
@@ -117,7 +117,7 @@ def _by_name(name: str, spot: Spot, comm_words: Sequence[str]) -> str:
     if spot.thread:
         return "host"
     kernel = _kernel(name, comm_words)
-    if spot.plane or kernel == "comm" or names_operation(name):
+    if spot.plane or kernel == "comm":
         return "comm"
     if spot.stream:
         return kernel or "unclassified"

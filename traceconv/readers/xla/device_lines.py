@@ -80,6 +80,7 @@ class DeviceLines:
             return OpClass.COPY if is_copy else kernel_class(strings[name], words)
 
         ops: NDArray[np.int8] = mapped(names, op_class, np.int8)
+        ops[plane.kind_of[rows] < 0] = OpClass.UNCLASSIFIED  # cut before the names
         ops[(plane.texts("memcpy_details")[0] >= 0)[rows]] = OpClass.COPY
         return ops
 

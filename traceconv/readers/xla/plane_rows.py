@@ -210,7 +210,7 @@ class PlaneRows:
         for event in first.tolist():
             kind = int(plane.kind_of[event])
             if kind < 0:  # nothing says what it is
-                table.append(Operation(OpClass.OTHER))
+                table.append(Operation(OpClass.UNCLASSIFIED))
                 continue
             name = plane.kinds[kind]
             instruction = self._text(plane, "hlo_op", event) or name
