@@ -15,7 +15,10 @@ from traceconv.io.sources import FileSource
 from traceconv.readers.shared.rank_names import rank_in_name
 
 
-def _capture(tmp_path, label, rank=None):
+def _capture(tmp_path, label, rank=None, content="{}"):
+    path = tmp_path / label
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
     return Capture("test", FileSource(tmp_path / label, label), (label,), rank=rank, label=label)
 
 
@@ -39,6 +42,15 @@ def test_a_lone_capture_without_rank_is_rank_0_and_says_so(tmp_path):
     issues = Issues()
     [capture] = resolve([_capture(tmp_path, "a")], "meta", issues)
     assert (capture.rank, issues.count("rank-assumed")) == (0, 1)
+
+
+def test_an_empty_file_needs_no_rank(tmp_path):
+    """It is named; alone it is the rank that is asked for."""
+    issues = Issues()
+    captures = [_capture(tmp_path, "a", 3), _capture(tmp_path, "b", content="")]
+    assert [c.rank for c in resolve(captures, "meta", issues)] == [3]
+    assert issues.count("empty-file") == 1
+    assert [c.rank for c in resolve(captures[1:], "meta", issues)] == [0]
 
 
 def test_several_without_rank_are_refused_with_the_way_out(tmp_path):

@@ -43,8 +43,8 @@ def resolve(captures: Sequence[Capture], rule: str, issues: Issues) -> tuple[Cap
             named groups are coordinates that the rank is computed from
             (:data:`traceconv.readers.shared.rank_names.COORDINATES`).
 
-    Captures a run does not need (:attr:`Capture.optional`) are left out if their rank is unknown
-    and others exist.
+    Captures a run does not need (:attr:`Capture.optional`) and files of 0 bytes are left out if
+    their rank is unknown and others exist.
 
     Raises:
         RankError: a rank stays unknown, or two captures cannot both be windows of their rank.
@@ -83,15 +83,20 @@ def with_ranks(captures: Sequence[Capture], rule: str, issues: Issues) -> list[C
             issues.add("rank-conflict", capture.title, f"{capture.rank} is not a rank")
             possible[position] = replace(capture, rank=None, rank_from="")
     found = _ranked(possible, rule, issues)
-    needed = [c for c in found if c.rank is not None or not c.optional]
+    needed = [c for c in found if c.rank is not None or not (c.optional or _is_empty(c))]
     for capture in found if needed else ():
-        if capture.rank is None and capture.optional:
-            issues.add("unused-file", capture.title, "nothing names its rank")
+        if capture not in needed:
+            code = "empty-file" if _is_empty(capture) else "unused-file"
+            issues.add(code, capture.title, "nothing names its rank")
     ranked = needed or found
     if len(ranked) == 1 and ranked[0].rank is None:
         ranked = [replace(ranked[0], rank=0, rank_from="assumed")]
         issues.add("rank-assumed", ranked[0].title, rank=0)
     return ranked
+
+
+def _is_empty(capture: Capture) -> bool:
+    return bool(capture.files) and not any(map(capture.source.size, capture.files))
 
 
 def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capture]:
