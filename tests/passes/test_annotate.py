@@ -101,7 +101,7 @@ def test_annotated_outputs_are_valid(tmp_path, mode, name):
 
 def test_findings_stand_in_the_summary_of_their_rank(tmp_path):
     """At the slices that show them, shifted with the clock of the rank."""
-    found = traceconv.diagnose(SAMPLE).findings.findings
+    found = traceconv.diagnose(SAMPLE).findings
     text = _annotated(tmp_path, mode="summary").read_text()
     for rank, part in enumerate(text.split("\nrank ")[1:]):
         for one in (one for one in found if one.rank == rank):

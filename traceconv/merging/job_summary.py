@@ -102,7 +102,7 @@ class JobSummary(msgspec.Struct, frozen=True):
     def marks(self) -> dict[int, list[Mark]]:
         """The slices and instants to add, by rank."""
         marks_by_rank: dict[int, list[Mark]] = {}
-        for finding in self.judged.findings.findings:
+        for finding in self.judged.findings:
             marks_by_rank.setdefault(finding.rank, []).append(_mark(finding))
         verdict = self.judged.verdict
         for late in (*verdict.culprits, *filter(None, verdict.steps.values())):

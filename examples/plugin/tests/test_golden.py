@@ -56,7 +56,7 @@ def test_a_limit_on_the_table_is_kept(tmp_path):
 def test_an_event_that_takes_most_of_the_time_is_found(tmp_path):
     """The rule measures its share; `stats` shows the events as a table."""
     (tmp_path / "rank0.tictoc").write_text("0 10 short\n10 90 long\n")
-    (found,) = traceconv.diagnose(tmp_path, rule="tictoc-long-event").findings.findings
+    (found,) = traceconv.diagnose(tmp_path, rule="tictoc-long-event").findings
     assert (found.case.rank, found.case.value, found.case.where) == (0, 90.0, "long")
     table = traceconv.stats(tmp_path, by="tictoc")["tictoc"]
     assert dict(zip(table["Name"], table["Time(ns)"], strict=True)) == {"short": 10, "long": 90}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -279,7 +279,7 @@ class Unchecked(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """The findings of a run.
+    """The findings of a run; iterates over ``findings``.
 
     Attributes:
         ranks:     that were checked, ascending.
@@ -298,6 +298,15 @@ class Findings(msgspec.Struct, frozen=True):
     good: tuple[Finding, ...] = ()
     minor: tuple[Finding, ...] = ()
     bounds: str = ""
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __getitem__(self, index: int) -> Finding:
+        return self.findings[index]
 
     def at_least(self, severity: str) -> bool:
         """Whether anything found is at least as severe as this ("note", "warning")."""
