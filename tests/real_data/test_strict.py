@@ -43,8 +43,11 @@ LACKING = {
     "hub/perfetto_producers/rocpd_convert_2proc": {"rank-derived"},
     # made to hold what a profiler dropped, and events without a name; the folder above holds
     # captures of several jobs
-    "hub/xplane/made": {"name-unknown", "source-dropped"},
-    "hub/xplane": {"jobs-mixed", "name-unknown", "source-dropped", "unaligned", "rank-derived"},
+    "hub/xplane/made": {"name-unknown", "source-dropped", "unclassified-tasks"},
+    "hub/xplane": {
+        "jobs-mixed", "name-unknown", "source-dropped", "unaligned", "rank-derived",
+        "unclassified-tasks",
+    },
     "perfetto/json_bad": {"bad-time", "missing-duration", "unknown-phase"},
     "perfetto/json_lone_surrogate": {"bad-encoding"},
     "perfetto/json_nan_in_args": {"args-not-json"},
