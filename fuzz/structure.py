@@ -1,4 +1,4 @@
-"""Mutations that know a format: what is written anew is well-formed, and says something else.
+"""Mutations that know a format: their results are well-formed, and have another content.
 
 :func:`structured` finds the format by the bytes: SQLite, zip and tar archives, protobuf, and tables
 of text. Blind mutations (:mod:`fuzz.mutate`) damage the frame of these formats, and seldom get past
@@ -11,10 +11,11 @@ import io
 import sqlite3
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from itertools import pairwise
 from random import Random
+
+from traceconv.protobuf.message import BrokenMessage, encoded, walk
 
 _VALUES = (None, "", "x", b"\xff\0", 0, -1, 0.5, 1e300, 2**63 - 1, -(2**63), "1e999", "9" * 40)
 _TYPES = ("INTEGER", "TEXT", "BLOB", "REAL", "NUMERIC")
@@ -32,7 +33,7 @@ def structured(rng: Random, data: bytes, other: bytes) -> tuple[str, bytes] | No
         return _zip(rng, data)
     if data[257:262] == b"ustar":
         return _tar(rng, data)
-    fields = list(_fields(data))
+    fields = _fields(data)
     if len(data) > 2 and fields and fields[-1][3] == len(data):
         return "protobuf", _message(rng, data)
     head = data[:4096].partition(b"\n")[0]
@@ -45,7 +46,7 @@ def _sqlite(rng: Random, data: bytes) -> tuple[str, bytes] | None:
     act = rng.choice(
         ("value", "value", "rename", "drop", "retype", "view", "table", "rows", "generated", "wal")
     )
-    if act == "wal":  # the header says that a write-ahead log is beside it
+    if act == "wal":  # the header names a write-ahead log, which is absent
         return "sqlite-wal", data[:18] + b"\x02\x02" + data[20:]
     with closing(sqlite3.connect(":memory:")) as database, suppress(sqlite3.Error):
         database.deserialize(data)
@@ -155,54 +156,27 @@ def _members(rng: Random, members: list[tuple[str, bytes]]) -> list[tuple[str, b
     return [*members[:at], (name, changed), *members[at + 1 :]]
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+def _fields(data: bytes) -> list[tuple[int, int, int, int]]:
     """Number, wire type, where the value is, and where the field ends; up to the first damage."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        begin, wire = at, key & 7
-        if wire == 0:
-            _, at = _varint(data, at)
-        elif wire == 2:
-            size, begin = _varint(data, at)
-            at = begin + size
-        else:
-            at += {1: 8, 5: 4}.get(wire, len(data) + 1)
-        if at > len(data) or not key >> 3:
-            return
-        yield key >> 3, wire, begin, at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 64:
-        value |= (data[at] & 127) << shift
-        shift, at = shift + 7, at + 1
-        if data[at - 1] < 128:
-            return value, at
-    return value, len(data) + 1
-
-
-def _encoded(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*out, value))
+    fields = []
+    with suppress(BrokenMessage):
+        for number, wire, value, end in walk(data, 0, len(data)):
+            fields.append((number, wire, end - value if wire == 2 else end, end))
+    return fields
 
 
 def _message(rng: Random, data: bytes, depth: int = 0) -> bytes:
     """A message with a field, at any depth, lost, doubled, moved or changed; lengths are right."""
-    fields = list(_fields(data))
+    fields = _fields(data)
     if not fields:
         return data
     bounds = [0, *(field[3] for field in fields)]
     parts = [data[a:b] for a, b in pairwise(bounds)]
     at = rng.randrange(len(parts))
     number, wire, begin, end = fields[at]
-    inner = list(_fields(data[begin:end])) if wire == 2 else []
+    inner = _fields(data[begin:end]) if wire == 2 else []
     if inner and inner[-1][3] == end - begin and depth < 8 and rng.random() < 0.8:
-        parts[at] = _bytes_field(number, _message(rng, data[begin:end], depth + 1))
+        parts[at] = encoded(number, _message(rng, data[begin:end], depth + 1))
     else:
         act = rng.randrange(5)
         if act == 0:
@@ -212,18 +186,14 @@ def _message(rng: Random, data: bytes, depth: int = 0) -> bytes:
         elif act == 2:
             parts.insert(rng.randrange(len(parts)), parts.pop(at))
         elif act == 3:  # the same number with another wire type
-            parts[at] = _bytes_field(number, b"other") if wire != 2 else _integer(rng, number)
+            parts[at] = encoded(number, b"other") if wire != 2 else _integer(rng, number)
         else:
             parts[at] = _integer(rng, number if wire == 0 else rng.randrange(1, 40))
     return b"".join(parts)
 
 
-def _bytes_field(number: int, value: bytes) -> bytes:
-    return _encoded(number << 3 | 2) + _encoded(len(value)) + value
-
-
 def _integer(rng: Random, number: int) -> bytes:
-    return _encoded(number << 3) + _encoded(rng.choice((0, 1, 127, 2**31, 2**32, 2**63, 2**64 - 1)))
+    return encoded(number, rng.choice((0, 1, 127, 2**31, 2**32, 2**63, 2**64 - 1)))
 
 
 def _table(rng: Random, data: bytes) -> tuple[str, bytes]:

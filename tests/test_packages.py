@@ -37,7 +37,7 @@ def test_the_recipe_is_of_this_version(recipe):
 
 
 def test_the_image_has_a_supported_python():
-    """One of those that the package is classified for."""
+    """A version that the package is classified for."""
     versions = set(re.findall(r"FROM python:([\d.]+)-slim", (ROOT / "Dockerfile").read_text()))
     listed = {line.rpartition(" ")[2] for line in PROJECT["classifiers"] if "Python ::" in line}
     assert len(versions) == 1 and versions <= listed

@@ -17,7 +17,7 @@ SIZES = {"In msg nelems": 250, "Out msg nelems": 250, "dtype": "Float"}
 
 
 def facts(folder, rank, late_ns, name="allreduce", sizes=SIZES, calls=10, clock_ns=0):
-    """Collectives 10 us apart, each of which ends 1 us after the last rank has come."""
+    """Collectives 10 us apart; each ends 1 us after the last rank begins it."""
     build = TraceBuilder(Capture("test", FileSource(folder, "x"), ("x",), rank=rank))
     stream = build.track(Layer.COMM, "Stream 9", device=rank)
     args = {**GROUP, **sizes, "Collective name": name}
@@ -35,7 +35,7 @@ def row(table, rank):
 
 
 def test_the_shortest_duration_is_transfer_and_the_rest_is_waiting(tmp_path):
-    """Rank 2 comes last, and its clock differs: 10 calls move 1000 bytes in 1 us each."""
+    """Rank 2 begins last, and its clock differs: 10 calls move 1000 bytes in 1 us each."""
     ranked = [
         facts(tmp_path, 0, 0),
         facts(tmp_path, 1, 2_000),

@@ -39,7 +39,7 @@ def started(folder):
 
 
 def test_layers_without_modules_are_numbered_within_the_step(tmp_path):
-    """Two layers in each of two steps; what returns to where it was is no layer."""
+    """Two layers in each of two steps; the exchange back adds no layer."""
     build, host = started(tmp_path)
     for step in (0, 1):
         for i, sizes in enumerate(("[1, 7]", "[1, 3]", "[2, 2]")):
@@ -55,7 +55,7 @@ def test_layers_without_modules_are_numbered_within_the_step(tmp_path):
 
 
 def test_the_layer_is_the_module_that_calls(tmp_path):
-    """Two grouped products in one module, one in another; a product of two matrices is none."""
+    """Two grouped products in one module, one in another; a plain product does not count."""
     build, host = started(tmp_path)
     for i, (module, rows) in enumerate((("MoE_0", (6, 6)), ("MoE_1", (4,)))):
         build.slice(host, 400 * i, 300, f"nn.Module: {module}")

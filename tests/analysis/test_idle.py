@@ -1,4 +1,4 @@
-"""Causes of idle time: what the launching thread or the device does meanwhile."""
+"""Causes of idle time: calls of the launching thread, and copies."""
 
 import pytest
 from rule_cases import US, builder, passed

@@ -50,7 +50,7 @@ def test_first_run_writes_a_named_file(here, capsys):
 
 
 def test_a_log_without_device_work_gets_the_detail_view(here, capsys):
-    """A summary would be empty. One that is asked for is written, and says so."""
+    """A summary would be empty. A requested one is written, with a remark."""
     (here / "own.csv").write_text("name,ts,dur\nread,1,2\ndecode,4,2\n")
     report = traceconv.merge("own.csv")
     assert (report.mode, report.output) == ("detail", "trace_detail_ranks0.pftrace")

@@ -242,7 +242,7 @@ def changed(tmp_path):
 
 
 def test_a_window_says_what_is_missing_in_it(changed, asked):
-    """A file that was cut since the run was found; of whole files nothing is said."""
+    """A file that was cut since the run was found; whole files have no remark."""
     line, *_ = changed(lambda path: path.write_bytes(path.read_bytes()[:2000]))["lost"]
     assert line.startswith("loss: truncated x1 in node0_4000.0.pt.trace.json.gz")
     assert json.loads(asked("window/0?ranks=0&steps=12")[2])["lost"] == []
@@ -338,7 +338,7 @@ def test_windows_are_made_while_the_run_is_read(kept):
 
 @pytest.mark.parametrize("taken", [False, True])
 def test_the_link_is_printed_and_works(monkeypatch, taken):
-    """Where there is no browser; a port that another user has costs the windows only."""
+    """Without a browser; a port that another user has costs the windows only."""
     links = queue.Queue()
     other = socket.create_server(("127.0.0.1", 0))
     monkeypatch.setattr(viewer, "PORT", other.getsockname()[1] if taken else 0)

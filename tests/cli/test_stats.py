@@ -455,7 +455,7 @@ def test_what_a_sheet_cannot_hold_is_refused(cells, text):
 
 
 def test_a_table_that_is_cut_begins_with_all_ranks(monkeypatch, capsys):
-    """What the rows of each rank add up to is not what a screen leaves out."""
+    """A screen leaves out rows of ranks, not their sums."""
     monkeypatch.setenv("COLUMNS", "100")
     assert run(["stats", str(ROOT / "examples" / "job"), "--by", "kernel", "-q"]) == 0
     kernels = [line for line in capsys.readouterr().out.splitlines() if "gemm" in line]

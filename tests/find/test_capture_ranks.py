@@ -45,7 +45,7 @@ def test_a_lone_capture_without_rank_is_rank_0_and_says_so(tmp_path):
 
 
 def test_an_empty_file_needs_no_rank(tmp_path):
-    """It is named; alone it is the rank that is asked for."""
+    """An issue names it; alone it is rank 0."""
     issues = Issues()
     captures = [_capture(tmp_path, "a", 3), _capture(tmp_path, "b", content="")]
     assert [c.rank for c in resolve(captures, "meta", issues)] == [3]

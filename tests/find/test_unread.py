@@ -195,7 +195,7 @@ def test_a_database_that_was_cut_off_is_an_issue_beside_others(tmp_path):
 
 
 def test_a_log_with_columns_of_its_own_is_named(tmp_path):
-    """Beside a capture that is read; figures by epoch are no events."""
+    """Beside a capture that is read; figures by epoch are not events."""
     shutil.copy(next(TWO.iterdir()), tmp_path / "a.json")
     rows = "".join(f"{1_700_000_000_000_000 + n},{n + 1},read\n" for n in range(4))
     (tmp_path / "loader.csv").write_text("Begin (us),Length (us),What\n" + rows)

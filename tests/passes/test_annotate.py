@@ -212,7 +212,7 @@ def test_a_merge_in_which_no_rank_stands_out_tells_so(tmp_path):
 
 
 def test_a_merge_tells_why_there_is_no_verdict(tmp_path):
-    """Where an analysis was asked for."""
+    """With a requested analysis."""
     report = traceconv.merge(SAMPLE, out=str(tmp_path / "a.txt"), annotate=True)
     assert report.lines()[2].startswith("no verdict: rank 1 takes 306 µs longer ")
 

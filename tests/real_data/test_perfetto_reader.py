@@ -262,7 +262,7 @@ IMPORTERS = (
 
 
 CATEGORY = "trace_event.cat"
-"""The argument of ours that keeps a category which decides no class."""
+"""Our argument for a category that decides no class."""
 
 
 def leaves(value: Any, key: str) -> list[tuple[str, Any]]:

@@ -339,7 +339,7 @@ def test_windows_of_two_processes_hours_apart_are_of_two_jobs(tmp_path, pids, ho
      ((7, 7), 1, (4, 5), 0)],
 )  # fmt: skip
 def test_step_numbers_that_come_again_may_be_of_two_runs(tmp_path, pids, hours, steps, doubts):
-    """A run that goes on counts on; one that profiles twice may begin again."""
+    """A continued run keeps counting; one that profiles twice may begin again."""
     for number, (pid, step) in enumerate(zip(pids, steps, strict=True)):
         at = int(number * hours * 3600 * SECOND)
         capture(tmp_path / f"{number}.json", [*slices(at), mark(step, at) | {"pid": pid}])

@@ -126,11 +126,7 @@ def _merge(
     with _started(captures.found, run) as executor:
         issues = captures.issues.copy()
         read = read_ranks(captures.found, options, executor, run, captures.issues)
-        without = [
-            any(issue.code == "no-device-events" for issue in rank.account.issues)
-            for rank in read.spilled
-        ]
-        if fallback and all(without):
+        if fallback and all(rank.account.issues.count("no-device-events") for rank in read.spilled):
             options, target = replace(options, mode="detail"), fallback
             check(target.path, target.force)
             read = read_ranks(captures.found, options, executor, run, issues)

@@ -116,9 +116,8 @@ class Packing(msgspec.Struct, frozen=True):
         rank_file.save_packed(path, compact(trace), records)
         views: dict[str, Path] = {}
         for mode in VIEWS if self.views else ():
-            view, _ = rank_file.RankFile(
-                path
-            ).load()  # as it will be: tables that are read add issues
+            # loaded as it will be: tables that are read add issues
+            view, _ = rank_file.RankFile(path).load()
             view = passed(view, View(mode=mode).passes(zero_counters=False))
             views[mode] = self.folder / f"rank-{trace.rank}.{mode}"
             rank_file.save_packed(views[mode], compact(view), records, tables=False)

@@ -18,6 +18,7 @@ from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.reading import read
 from traceconv.core.clock import time_text
 from traceconv.core.errors import EmptyResultError, Issues
+from traceconv.core.markup import aligned
 from traceconv.find import registry
 from traceconv.io.atomic import check
 from traceconv.io.storage import redact_url
@@ -79,10 +80,9 @@ class WhatIfReport:
         ]  # fmt: skip
         before = time_text(float(np.mean(self.result.before_ns)))
         whole = "" if self.result.cut else " (a step with the gap before it)"
-        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return [
             f"changes that save most, each by itself, of {before}{whole}:",
-            *(f"{a:{wide[0]}}  {b:>{wide[1]}}  {c:>{wide[2]}}  {d}" for a, b, c, d in rows),
+            *aligned(rows, (0, 3)),
             *note,
         ]
 

@@ -154,7 +154,7 @@ def in_one_unit(lengths: Iterable[float | None]) -> list[str]:
     name, scale = unit_for(max((ns for ns in lengths if ns is not None), default=0))
     largest = max((ns / scale for ns in lengths if ns is not None), default=0)
     places = 0 if largest >= 100 else 1 if largest >= 10 else 2
-    return ["" if ns is None else f"{ns / scale:.{places}f} {name}" for ns in lengths]
+    return [f"{ns / scale:.{places}f} {name}" if ns is not None else "" for ns in lengths]
 
 
 def digits(value: float) -> str:

@@ -286,7 +286,7 @@ class Trace:
         overlap:  sums of the overlap analysis; None where it was not made, has found nothing, or
             no longer describes the rank (a window of time).
         notes:    facts for display (JSON values), by key. No code reads them.
-        side_tables: tables beside the timeline, by name; tables are parsed on access.
+        side_tables: tables of the profiler, by name; they are parsed on access.
         aligned:  False if its clock was left as recorded on request: its times are not comparable
             with those of other ranks.
     """

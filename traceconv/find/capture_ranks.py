@@ -83,20 +83,22 @@ def with_ranks(captures: Sequence[Capture], rule: str, issues: Issues) -> list[C
             issues.add("rank-conflict", capture.title, f"{capture.rank} is not a rank")
             possible[position] = replace(capture, rank=None, rank_from="")
     found = _ranked(possible, rule, issues)
-    needed = [c for c in found if c.rank is not None or not (c.optional or _is_empty(c))]
-    for capture in found if needed else ():
-        if capture not in needed:
-            code = "empty-file" if _is_empty(capture) else "unused-file"
+    spare = ["" if c.rank is not None else _why_spare(c) for c in found]
+    ranked = [c for c, code in zip(found, spare, strict=True) if not code] or found
+    for capture, code in zip(found, spare, strict=True):
+        if code and ranked is not found:
             issues.add(code, capture.title, "nothing names its rank")
-    ranked = needed or found
     if len(ranked) == 1 and ranked[0].rank is None:
         ranked = [replace(ranked[0], rank=0, rank_from="assumed")]
         issues.add("rank-assumed", ranked[0].title, rank=0)
     return ranked
 
 
-def _is_empty(capture: Capture) -> bool:
-    return bool(capture.files) and not any(map(capture.source.size, capture.files))
+def _why_spare(capture: Capture) -> str:
+    """The issue code of a capture that a run can do without; "" of others."""
+    if capture.files and not any(map(capture.source.size, capture.files)):
+        return "empty-file"
+    return "unused-file" if capture.optional else ""
 
 
 def _ranked(captures: Sequence[Capture], rule: str, issues: Issues) -> list[Capture]:

@@ -46,7 +46,7 @@ class Ranks(msgspec.Struct, frozen=True):
         captures: of those that could be read, ascending.
         spilled:  the same, read.
         issues:   what finding and reading them noted.
-        summarized: whether they were summarized though the options do not ask for it.
+        summarized: whether each has a summary.
     """
 
     captures: tuple[Capture, ...]
@@ -118,7 +118,7 @@ def read_ranks(
     work = reading(captures, options, executor.folder, in_memory=in_memory)
     read = list(map_ranks(work, captures, executor, run, issues))
     done = tuple(c for c, _ in read), tuple(spilled for _, spilled in read)
-    return Ranks(*done, issues, _compares(captures, options))
+    return Ranks(*done, issues, work.summary is not None)
 
 
 class Target(msgspec.Struct, frozen=True):

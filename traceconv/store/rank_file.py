@@ -404,7 +404,7 @@ def _put_blob(out: _Output, args: Args, number: int, alone: bool) -> list[Any]:
 
 
 class RankFile:
-    """A rank on disk. The file is mapped, and columns are read as they are asked for.
+    """A rank on disk. The file is mapped, and columns are read on access.
 
     Args:
         offset, size: the segment of the file that it is in; None for the rest of the file.

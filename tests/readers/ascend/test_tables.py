@@ -810,7 +810,7 @@ def test_a_database_of_cluster_tools_has_the_steps_and_links_of_all_ranks(tmp_pa
 
 
 def test_rows_of_unknown_types_meet_their_slices(tmp_path):
-    """An operator on a core that nobody knows is unclassified, and in the table all the same."""
+    """An operator on an unknown core is unclassified, and still in the table."""
     titles = "Task ID,Stream ID,Op Name,OP Type,Task Type,Task Start Time(us),Task Duration(us)\n"
     output = tmp_path / "PROF_000001_20250615120000123_AAAAAAAAAAAAAAAA/mindstudio_profiler_output"
     output.mkdir(parents=True)

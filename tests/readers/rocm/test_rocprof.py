@@ -317,7 +317,7 @@ def test_processes_of_an_rpd(tmp_path):
     "table, column", [("api", "tid"), ("op", "gpuId"), ("monitor", "deviceId")]
 )
 def test_an_rpd_without_a_column_keeps_its_rows(table, column, tmp_path):
-    """What the column says is unknown."""
+    """Its values are unknown."""
     whole = traceconv.open(database(tmp_path / "whole.rpd", rocm_files.rpd())).traces()
     path = database(
         tmp_path / "less.rpd", rocm_files.rpd(), f"ALTER TABLE rocpd_{table} DROP COLUMN {column}"

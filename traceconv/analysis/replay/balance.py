@@ -96,7 +96,7 @@ def stages_by_messages(graph: Graph, sends: Mask) -> I64:
 
 
 def _first_in_step(graph: Graph, rows: I64) -> I64:
-    """Indexes of the rows that end first of those of their rank and step."""
+    """Indexes of the rows that end first in their rank and step."""
     order = np.lexsort((graph.end_ns[rows], graph.step[rows], graph.rank[rows]))
     cell = graph.rank[rows].astype(np.int64) * len(graph.steps) + graph.step[rows]
     return np.asarray(order[np.diff(cell[order], prepend=-1) != 0])

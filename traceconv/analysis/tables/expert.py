@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from traceconv.analysis.tables.collective import group_names
 from traceconv.analysis.tables.definition import NOTHING, Column, Ranked, Table, stacked, texts
-from traceconv.analysis.tables.fields import fields, is_ascend, names_of, operator_columns
+from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
 from traceconv.analysis.tables.groups import Groups, numbered, share
-from traceconv.analysis.tables.host import Nest, kernels, launches, modules
+from traceconv.analysis.tables.host import Nest, innermost_names, kernels, launches, modules
 from traceconv.analysis.tables.texts import Texts
 from traceconv.analysis.tables.work import grouped_rows, is_grouped
 from traceconv.core.columns import I64, Mask, once_each
@@ -216,8 +216,8 @@ def _layers(trace: Trace, source: str, rows: NDArray[np.intp], group: Texts) -> 
         launched = calls.device[place] == rows
         thread[launched] = calls.thread[place[launched]]
         time[launched] = calls.time_ns[place[launched]]
-    nest, steps = Nest.of(trace, modules(trace)), trace.steps
-    module = names_of(trace, np.append(nest.rows, -1)[nest.at(thread, time)])  # -1 takes the last
+    module = innermost_names(trace, Nest.of(trace, modules(trace)), thread, time)
+    steps = trace.steps
     step = events.step[rows].astype(np.int64)
     inside = holding(np.stack((steps.start_ns, steps.end_ns), axis=1), time)
     of_host = (step < 0) & (inside >= 0)
@@ -227,7 +227,7 @@ def _layers(trace: Trace, source: str, rows: NDArray[np.intp], group: Texts) -> 
     for name, number, of in zip(module.tolist(), step.tolist(), group.tolist(), strict=True):
         seen[of, number] += 1
         place_in_step = f"{source} {seen[of, number]}" if number >= 0 else ""
-        names.append(name.removeprefix("nn.Module: ") or place_in_step)
+        names.append(name or place_in_step)
     return names
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.analysis.tables.fields import fields
+from traceconv.analysis.tables.fields import fields, names_of
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.texts import Texts
 from traceconv.core.columns import I8, I64, once_each
@@ -182,6 +182,12 @@ def modules(trace: Trace) -> NDArray[np.intp]:
     scopes = np.array([t.layer is Layer.SCOPE and not is_projection(t) for t in trace.tracks], bool)
     scopes = scopes[trace.events.track] & (trace.events.kind == Kind.SLICE)
     return np.concatenate((rows, np.flatnonzero(scopes)))
+
+
+def innermost_names(trace: Trace, nest: Nest, thread: I64, time: I64) -> Texts:
+    """The name of the innermost call at each instant of a thread; "" outside of all."""
+    rows = np.append(nest.rows, -1)[nest.at(thread, time)]  # -1 takes the last
+    return names_of(trace, rows).mapped(lambda name: name.removeprefix("nn.Module: "))
 
 
 def _host_rows(trace: Trace, kind: str, called: NameTest) -> NDArray[np.intp]:

@@ -97,19 +97,28 @@ def _of_device(
     launched[calls.device] = calls.time_ns
     time = launched[row]
     cause = np.where(time < 0, _UNKNOWN, np.where(time >= idle[:, 0], _LATE, _DEPENDENCY))
-    synchronising = leading_rows(trace, SYNCHRONISATION, Layer.RUNTIME)
-    waiting = length_within(_spans(trace, synchronising), np.stack((idle[:, 0], idle[:, 0] + 1), 1))
+    synchronising, collections = _calls(trace)
+    waiting = length_within(synchronising, np.stack((idle[:, 0], idle[:, 0] + 1), 1))
     cause[(cause == _LATE) & (waiting > 0)] = _SYNCHRONISATION
     if is_ascend(trace):
         cause[(cause == _DEPENDENCY) & _fills(device_time.copying, idle)] = _COPY
-    collections = leading_rows(trace, COLLECTION, Layer.HOST, Layer.RUNTIME)
-    cause[_fills(_spans(trace, collections), idle)] = _COLLECTION
+    cause[_fills(collections, idle)] = _COLLECTION
     cause[_fills(input_spans(trace), idle)] = _INPUT
     return idle, i_step, cause.astype(np.int64), row.astype(np.intp)
 
 
-def _spans(trace: Trace, rows: NDArray[np.intp]) -> I64:
-    return union(trace.events.start_ns[rows], trace.events.ends(rows))
+@once_each
+def _calls(trace: Trace) -> tuple[I64, I64]:
+    """When threads that launch work synchronise, and when they collect garbage."""
+    events = trace.events
+    synchronising, collections = (
+        union(events.start_ns[rows], events.ends(rows))
+        for rows in (
+            leading_rows(trace, SYNCHRONISATION, Layer.RUNTIME),
+            leading_rows(trace, COLLECTION, Layer.HOST, Layer.RUNTIME),
+        )
+    )
+    return synchronising, collections
 
 
 def _fills(spans: I64, idle: I64) -> Mask:

@@ -22,7 +22,7 @@ from traceconv.analysis.tables.definition import (
 )
 from traceconv.analysis.tables.fields import fields, floats, named, names_of, numbers, rounded
 from traceconv.analysis.tables.groups import Groups, numbered, share
-from traceconv.analysis.tables.host import Nest, modules, operator_nest
+from traceconv.analysis.tables.host import Nest, innermost_names, modules, operator_nest
 from traceconv.analysis.tables.memory import UNITS
 from traceconv.analysis.tables.stack import SEPARATOR, paths_at
 from traceconv.analysis.tables.texts import Texts
@@ -127,7 +127,7 @@ def _read(
         operator, module = paths_at(trace, *when), Texts.same("", len(starts))
     else:
         nests = operator_nest(trace), Nest.of(trace, modules(trace))
-        operator, module = (_innermost_names(trace, nest, *when) for nest in nests)
+        operator, module = (innermost_names(trace, nest, *when) for nest in nests)
     unknown = np.full(len(starts), ABSENT, np.int64)
     allocated, reserved = (
         columns[key][starts].whole(ABSENT) if key in columns else unknown
@@ -145,12 +145,6 @@ def _innermost(frames: str) -> str:
 def _path(frames: str) -> str:
     lines = msgspec.json.decode(frames) if frames else []
     return SEPARATOR.join(str(line).replace(SEPARATOR, ":") for line in reversed(lines))
-
-
-def _innermost_names(trace: Trace, nest: Nest, thread: I64, time: I64) -> Texts:
-    innermost = nest.at(thread, time)
-    rows = np.append(nest.rows, -1)[innermost]  # -1 takes the last
-    return names_of(trace, rows).mapped(lambda name: name.removeprefix("nn.Module: "))
 
 
 def _of_table(trace: Trace) -> _Blocks | None:

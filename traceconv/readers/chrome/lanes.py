@@ -78,7 +78,7 @@ def _track(extra: Mapping[str, str | int]) -> Track | None:
 
 
 def book_members(build: TraceBuilder, shift_ns: int, members: Mapping[str, Any]) -> int:
-    """Report what the members beside the events say: samples of profilers in browsers and phones,
+    """Report the other members of the file: samples of profilers in browsers and phones,
     and that the ring buffer of viztracer overflowed. ``shift_ns`` is added to every time."""
     samples, viztracer = members.get("samples"), members.get("viztracer_metadata")
     if isinstance(samples, list):

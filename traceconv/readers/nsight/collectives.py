@@ -63,7 +63,7 @@ class Issued:
         words: Sequence[str],
         strings: Strings,
     ) -> None:
-        """Add to kernels that communicate the columns :data:`MARKS`, and ``lane``: their
+        """Add the columns :data:`MARKS` and ``lane`` to kernels that communicate; the lane is their
         communicator where it is known, else the stream. A communicator is one track, whatever
         streams it runs on.
 

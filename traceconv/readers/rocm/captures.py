@@ -212,7 +212,7 @@ def _of_tables(source: Source, names: Sequence[str], folder: str, stem: str) -> 
     from traceconv.readers.rocm.tables import processes
 
     number_in_name = whole_number(stem, INT32_MAX)
-    # by default files are <host>/<pid>_...; with a name of the user's, the folder is no host
+    # only the default names, <host>/<pid>_..., begin with a host
     host = PurePosixPath(folder).name if number_in_name is not None else ""
     agents = str(PurePosixPath(folder) / f"{stem}_agent_info.csv") if stem else ""
     listed = processes(source, names)
