@@ -54,8 +54,12 @@ def modules():
 
 @cache
 def nodes():
-    """Every module's nodes, by its name: they are gone through many times."""
-    return {name: list(ast.walk(tree)) for name, tree in modules().items()}
+    """The nodes of every module that some rule is about, by the module's name."""
+    kinds = ast.Import, ast.ImportFrom, ast.Call, ast.ExceptHandler
+    return {
+        name: [node for node in ast.walk(tree) if isinstance(node, kinds)]
+        for name, tree in modules().items()
+    }
 
 
 @cache
