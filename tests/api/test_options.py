@@ -40,10 +40,12 @@ def test_numbers(value, expected):
 
 @pytest.mark.parametrize(
     "value",
-    ["", "a", "1-", "5-3", "-1", "0-99999999999", True, 1.5, [1.0], ["1"], [], -1, {"a": 1}, b"1"],
-)
+    ["", "a", "1-", "5-3", "-1", "0-99999999999", True, 1.5, [1.0], ["1"], [], -1, {"a": 1}, b"1",
+     range(10**20), "0-999999,2000000-2999999"],
+)  # fmt: skip
 def test_numbers_refused(value):
-    """No half ranges, no words, no fractions, no truth values, no zero too many."""
+    """No half ranges, no words, no fractions, no truth values, no zero too many, and no million
+    twice: so many are not made."""
     with pytest.raises(OptionError, match=r"^`ranks`: "):
         options.numbers(value, "ranks")
 

@@ -82,8 +82,8 @@ Align: TypeAlias = "AlignMethod | os.PathLike[str]"
 Shard: TypeAlias = "str | tuple[int, int]"
 """``"2/8"`` or (2, 8), from 0."""
 
-MAX_RANGE = 1_000_000
-"""A range of more numbers is taken for a mistake."""
+MOST_NUMBERS = 1_000_001
+"""More numbers in the ranges of a selection are taken for a mistake."""
 
 _NUMBERS = 'numbers like 3, [0, 2], range(4), "0-7,12" or "all"'
 _RANGE = lazy_regex(r"(\d{1,18})(?:\s*-\s*(\d{1,18}))?\Z")
@@ -126,7 +126,7 @@ def numbers(value: Numbers | None, option: str) -> Selected | None:
             if not match:
                 raise OptionError(f"{value!r} is not a list like 0-7,12, nor all", option)
             low, high = int(match[1]), int(match[2] or match[1])
-            if not 0 <= high - low <= MAX_RANGE:
+            if high < low:
                 raise OptionError(f"{item.strip()!r} is not a range from low to high", option)
             ranges.append(range(low, high + 1))
     elif isinstance(value, range):
@@ -137,6 +137,8 @@ def numbers(value: Numbers | None, option: str) -> Selected | None:
         ranges = [
             range(n, n + 1) for n in (whole(item_value, option, _NUMBERS) for item_value in items)
         ]
+    if sum(abs(part.stop - part.start) for part in ranges) > MOST_NUMBERS:
+        raise OptionError(f"{str(value)[:40]!r} has more than {MOST_NUMBERS:,} numbers", option)
     selected = Selected.of(ranges)
     if not selected:
         raise OptionError("is empty; leave it out for all", option)

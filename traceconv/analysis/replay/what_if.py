@@ -37,6 +37,7 @@ from traceconv.core.columns import F64
 from traceconv.core.errors import OptionError
 from traceconv.core.job_shape import NODE
 from traceconv.core.patterns import lazy_regex
+from traceconv.core.rank_ranges import parse_ranges
 
 _LARGE_ERROR = 0.01  # of a step: less is not worth a word
 
@@ -64,7 +65,6 @@ _UNRECORDED = {
 _FACTOR = lazy_regex(r"x?(\d{1,6}(?:\.\d{1,9})?)")
 _SORTS = {"input": INPUT, "host": HOST, "gc": COLLECTOR, "copy": COPY}
 _NO_WORD = lazy_regex(r"\W")
-_RANGES = lazy_regex(r"\d{1,7}(?:-\d{1,7})?(?:,\d{1,7}(?:-\d{1,7})?)*")
 _EXAMPLES = (
     "rank:3=peers", "rank:balanced", "stage:balanced", "op:*gemm* x0.5", "comm:dp x0.7",
     "comm:* overlap", "input:0", "host:0", "gc:0", "copy:0", "pause:0",
@@ -273,8 +273,9 @@ class Changed:
                 f"{change!r}: write 'rank:{target}=peers' or 'rank:balanced'", "change"
             )
         graph = self.graph
-        numbers = _numbers(target.strip()) if target.strip() != "*" else set(graph.ranks)
-        if numbers is None or numbers - set(graph.ranks):
+        known = set(graph.ranks)
+        numbers = known if target.strip() == "*" else set(parse_ranges(target))
+        if not numbers or numbers - known:
             ranks = ", ".join(map(str, graph.ranks[:20]))
             raise OptionError(f"{change!r}: no such rank; there are {ranks}", "change")
         chosen = np.isin(np.array(graph.ranks)[graph.rank], list(numbers))
@@ -354,15 +355,3 @@ class Changed:
             self.lengths, graph.length_ns, out=np.ones(len(graph)), where=graph.length_ns > 0
         )
         self.lengths += added_ns * scale
-
-
-def _numbers(text: str) -> set[int] | None:
-    if not _RANGES.fullmatch(text):
-        return None
-    numbers: set[int] = set()
-    for piece in text.split(","):
-        low, _, high = piece.partition("-")
-        if int(high or low) - int(low) > 1 << 20:
-            return None
-        numbers.update(range(int(low), int(high or low) + 1))
-    return numbers
