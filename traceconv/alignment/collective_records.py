@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.core.columns import I8, I32, I64
+from traceconv.core.columns import I8, I32, I64, once_each
 from traceconv.core.job_shape import Placement
 from traceconv.core.json_text import NOT_JSON, Repeated
 from traceconv.core.model import Kind, OpClass, Trace, Track
@@ -179,6 +179,7 @@ def collective_records(trace: Trace) -> CollectiveRecords:
     return recorded_rows(trace)[0]
 
 
+@once_each
 def recorded_rows(trace: Trace) -> tuple[CollectiveRecords, NDArray[np.intp]]:
     """:func:`collective_records`, and the event row of each."""
     events = trace.events

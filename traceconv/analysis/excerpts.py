@@ -56,12 +56,13 @@ def lane(track: Track) -> str:
 
 def _slices(trace: Trace, rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
     events = trace.events
+    tracks, of_row = np.unique(events.track[rows], return_inverse=True)
     return {
         "start_ns": events.start_ns[rows],
         "dur_ns": events.dur_ns[rows],
         "step": events.step[rows].astype(np.int64),
         "name": texts([trace.strings[i] for i in events.name[rows].tolist()]),
-        "lane": texts([lane(trace.tracks[i]) for i in events.track[rows].tolist()]),
+        "lane": texts([lane(trace.tracks[i]) for i in tracks.tolist()])[of_row],
     }
 
 

@@ -174,21 +174,18 @@ def with_more(
     broken = (*summary.unread, *extra.unread, *summary.rules.broken, *extra.rules.broken)
     if broken or _noticed(trace) != before:
         return Parts(requested), summary
-    late = extra if spare.lateness else summary
+    more = {
+        field: getattr(extra, field)
+        for name, of_part in _FIELDS.items()
+        for field in of_part
+        if getattr(spare, name)
+    }
     return Parts(requested.joined(spare), divisible=True), replace(
         summary,
         tables={**summary.tables, **extra.tables},
         rules=RuleRecords({**summary.rules.known, **extra.rules.known}),
-        collectives=late.collectives,
-        replay=late.replay,
-        recorded=late.recorded,
-        as_read=extra.as_read if spare.as_read else summary.as_read,
-        links=extra.links or summary.links,
-        excerpts=extra.excerpts if spare.excerpts else summary.excerpts,
-        items=extra.items if spare.items else summary.items,
-        phases=extra.phases if spare.phases else summary.phases,
         partial=(*summary.partial, *extra.partial),
-        issues=extra.issues or summary.issues,
+        **more,
     )
 
 
@@ -197,26 +194,44 @@ def _noticed(trace: Trace) -> list[object]:
     return [tuple(trace.issues), *(tuple(table.issues) for table in trace.side_tables.values())]
 
 
-def part(summary: RankSummary, requested: SummaryRequest) -> RankSummary:
-    """Some parts of a summary, see :func:`with_more`."""
-    known_rules, late = summary.rules.known, requested.lateness
-    return replace(
-        summary,
-        tables={name: summary.tables[name] for name in requested.tables},
-        rules=RuleRecords(
-            {rule: known_rules[rule] for rule in requested.rules if rule in known_rules}
-        ),
-        collectives=summary.collectives if late else NO_COLLECTIVES,
-        replay=summary.replay if late else Operations(),
-        recorded=summary.recorded if late else Recorded(),
-        as_read=summary.as_read if requested.as_read else NOT_REQUESTED,
-        links=summary.links if requested.links else {},
-        excerpts=summary.excerpts if requested.excerpts else Excerpts(),
-        items=summary.items if requested.items else StepItems(),
-        phases=summary.phases if requested.phases else NO_PHASES,
-        partial=tuple(name for name in requested.tables if name in summary.partial),
-        issues=summary.issues if requested.issues else (),
+_FIELDS = {
+    "lateness": ("collectives", "replay", "recorded"),
+    "as_read": ("as_read",),
+    "links": ("links",),
+    "excerpts": ("excerpts",),
+    "items": ("items",),
+    "phases": ("phases",),
+    "issues": ("issues",),
+}
+"""Fields of a summary by the part of a request that they are; tables and rules are by name."""
+
+
+def part(content: bytes | memoryview, requested: SummaryRequest) -> bytes:
+    """Some parts of an encoded summary, see :func:`with_more`. The others are not decoded.
+
+    Raises:
+        msgspec.MsgspecError, KeyError: it is no summary.
+    """
+    decode = msgspec.msgpack.decode
+    version, fields = decode(content, type=tuple[int, dict[str, msgspec.Raw]])
+    tables, rules = (
+        decode(fields[name], type=dict[str, msgspec.Raw]) for name in ("tables", "rules")
     )
+    known = decode(rules["known"], type=dict[str, msgspec.Raw])
+    partial = decode(fields["partial"], type=tuple[str, ...])
+    parts = {
+        "tables": {name: tables[name] for name in requested.tables},
+        "rules": {"known": {rule: known[rule] for rule in requested.rules if rule in known}},
+        "partial": [name for name in requested.tables if name in partial],
+    }
+    left_out = {
+        field
+        for name, of_part in _FIELDS.items()
+        for field in of_part
+        if not getattr(requested, name)
+    }
+    kept = {name: field for name, field in fields.items() if name not in left_out}
+    return msgspec.msgpack.encode((version, {**kept, **parts}))
 
 
 _COSTLY = (*tables.BY["stack"], "memory_path", *tables.WITH_SCOPES)

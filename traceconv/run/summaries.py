@@ -34,6 +34,9 @@ from traceconv.store.store_file import StoredSource
 BATCH_BYTES = 32 << 20
 """Encoded summaries that are in memory, and in one file of the cache."""
 
+_OTHER_VERSION = (MalformedInputError, msgspec.MsgspecError, KeyError)
+"""Errors of a summary that another version of traceconv packed."""
+
 
 @dataclass(frozen=True)
 class Summarizing:
@@ -133,12 +136,12 @@ class Ranks:
         def take(rank: int, content: bytes) -> None:
             parts, body = msgspec.msgpack.decode(content, type=tuple[Parts, memoryview])
             if rank not in found and parts.answer(work.requested):
-                summary = decode(body, f"summary of rank {rank}", groups)
-                found[rank] = part(summary, work.requested) if parts.divisible else summary
+                wanted = part(body, work.requested) if parts.divisible else body
+                found[rank] = decode(wanted, f"summary of rank {rank}", groups)
 
         if self.run.cache:
             for rank, content in _stored(self.captures, work.of_any_rank):
-                with suppress(MalformedInputError, msgspec.MsgspecError):  # of another version
+                with suppress(*_OTHER_VERSION):
                     take(rank, content)
         for rank, content in cached.found():
             take(rank, content)

@@ -22,7 +22,6 @@ from traceconv.analysis.tables.definition import (
 from traceconv.analysis.tables.fields import (
     fields,
     is_ascend,
-    mentioned,
     names_of,
     operator_columns,
     rounded,
@@ -196,7 +195,7 @@ def _numbers(column: Texts) -> F64:
 
 def _bound_facts(trace: Trace) -> Columns:
     rows = kernels(trace, OpClass.COMPUTE)
-    if not len(rows) or not mentioned(trace, _CUBE_CORE, _VECTOR_CORE):
+    if not any(column.known.any() for column in fields(trace, rows, _CUBE_CORE, _VECTOR_CORE)):
         return NOTHING
     counters = [f"{prefix}{unit}_time(us)" for unit in _UNITS for prefix in _PREFIXES]
     names = (_CUBE_CORE, _VECTOR_CORE, _BLOCKS, *counters)
