@@ -41,6 +41,19 @@ def test_stages_of_a_pipeline(stated, tmp_path):
     assert rules.get("stage-imbalance", "stage 1") == "stage 1"
 
 
+def test_what_the_verdict_names_is_no_finding_of_the_report(tmp_path):
+    """A rank that computes longer: the verdict says so, and the rule that compares ranks is left
+    out of the report, not of the findings."""
+    job, delays = tmp_path / "job", (Delay((2,), 2e6),)
+    write_kineto(run(Job(dp=4, steps=10, world=True, stamps="monotonic", delays=delays)), job)
+    capture = Capture(str(job), tmp_path)
+    assert capture.compared().differences == []
+    shown = {one["rule"] for one in capture.document["overview"]["findings"]}
+    assert "straggler" in shown and "compute-spread" not in shown
+    found = {(one["rule"], one["rank"]) for one in capture.diagnosis.as_dict()["findings"]}
+    assert ("compute-spread", 2) in found
+
+
 def test_differences_are_counted_where_they_are():
     """Equal, unknown to either side, and different figures; rows that only one side has."""
     tally = Tally()

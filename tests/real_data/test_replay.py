@@ -60,7 +60,7 @@ def test_the_first_line_names_the_cause_of_published_jobs() -> None:
     """The slow rank, and the stage with more work."""
     first, *others = judged(JOBS / "slow_worker").lines(every=True)
     assert first.startswith("straggler: rank 0 (dp0 pp0) takes 26.3 s longer than 3 peers")
-    assert first.endswith("it costs 22.6 s per step (49 % of the recorded step)")
+    assert first.endswith("it costs 22.8 s per step (49 % of the recorded step)")
     ideal = "without idle time, a step takes 1.96 times as long as with equal ranks and links"
     assert ideal in others
     verdict = judged(JOBS / "stage_imbalance")
@@ -129,13 +129,14 @@ def test_messages_tell_the_stages(tmp_path: Path) -> None:
     assert axes[1] == pytest.approx(axes[0], abs=0.001)
 
 
-def test_messages_that_nothing_pairs_are_stated(tmp_path: Path) -> None:
-    """Waits in them stay as recorded: what is said to be gained is a lower bound."""
+def test_operations_that_nothing_matches_are_stated(tmp_path: Path) -> None:
+    """Here, one rank names its group otherwise. Waits in them stay as recorded: what is said to be
+    gained is a lower bound."""
     for path in (JOBS / "slow_worker").glob("*.gz"):
         document = json.loads(gzip.decompress(path.read_bytes()))
-        for event in document["traceEvents"]:
-            if event.get("args", {}).pop("Src Rank", None) is not None:
-                event["args"]["Dst Rank"] = event["args"]["Process Group Name"] = "elsewhere"
+        for event in document["traceEvents"] if path.name.startswith("rank3.") else ():
+            if "Src Rank" not in (args := event.get("args", {})) and "Process Group Name" in args:
+                args["Process Group Name"] = "elsewhere"
         (tmp_path / path.stem).write_text(json.dumps(document))
     [note] = [line for line in judged(tmp_path).lines() if "match none of another rank" in line]
     assert "lower bounds" in note

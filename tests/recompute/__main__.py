@@ -6,6 +6,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import chain
 from pathlib import Path
 
@@ -22,28 +23,28 @@ def main(arguments=None):
     parser.add_argument("paths", nargs="*", type=Path, default=[DATA])
     parser.add_argument("--show", type=int, default=20, help="differences shown per table")
     parser.add_argument("--verbose", action="store_true", help="a line per capture")
+    parser.add_argument("--jobs", type=int, default=1, help="captures recomputed at a time")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    whole, refused, done = Tally(), Counter(), 0
-    with tempfile.TemporaryDirectory() as folder:
+    whole, refused, done, seconds = Tally(), Counter(), 0, 0.0
+    with ProcessPoolExecutor(options.jobs) as pool:
         below = ([root, *sorted(root.rglob("*"))] for root in options.paths)
-        for path in captures(chain.from_iterable(below)):
-            start = time.monotonic()
-            try:
-                tally = Capture(path, folder).compared()
-            except traceconv.TraceconvError as error:
-                refused[type(error).__name__] += 1
+        paths = captures(chain.from_iterable(below))
+        for result in as_completed([pool.submit(recomputed, path) for path in paths]):
+            path, tally, error, taken = result.result()
+            seconds += taken
+            if error:
+                refused[error.partition(":")[0]] += 1
                 if options.verbose:
-                    print(f"{path}: {type(error).__name__}: {str(error)[:150]}", flush=True)
+                    print(f"{path}: {error[:150]}", flush=True)
                 continue
             done += 1
-            tally.differences = [(t, f"{path}: {text}") for t, text in tally.differences]
             if options.verbose or tally.differences:
                 wrong = sum(counts[DIFFERENT] for counts in tally.counts.values())
-                taken = time.monotonic() - start
-                print(f"{path}: {taken:.1f} s, {wrong} different", flush=True)
+                print(f"{path}: {taken:.1f} CPU s, {wrong} different", flush=True)
             whole.add(tally)
-    show(whole, done, refused, options.show)
+    print(f"{done} captures in {seconds:.0f} CPU s; not merged: {dict(refused) or 'none'}")
+    show(whole, options.show)
     return 1 if whole.differences else 0
 
 
@@ -64,8 +65,21 @@ def captures(paths):
             yield path
 
 
-def show(whole, done, refused, most):
-    print(f"{done} captures; not merged: {dict(refused) or 'none'}")
+def recomputed(path):
+    """The capture, its tally, the error instead of one, and the CPU seconds it took."""
+    warnings.simplefilter("ignore")
+    start, tally, error = time.process_time(), Tally(), ""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            tally = Capture(path, folder).compared()
+    except traceconv.TraceconvError as refusal:
+        error = f"{type(refusal).__name__}: {refusal}"
+    tally.differences = [(table, f"{path}: {text}") for table, text in tally.differences]
+    tally.counts = dict(tally.counts)
+    return path, tally, error, time.process_time() - start
+
+
+def show(whole, most):
     print("\n".join(whole.lines()))
     for table in sorted({table for table, _ in whole.differences}):
         texts = [text for one, text in whole.differences if one == table]

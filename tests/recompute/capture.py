@@ -266,6 +266,11 @@ class Capture:
             values = [one["value"] for one in forced if one["rule"] == rule.id]
             if not values or len(rule.limits) > 1:
                 continue
+            values = [
+                one["value"]
+                for one in forced
+                if one["rule"] == rule.id and not _covered(rule, one["rank"], overview["straggler"])
+            ]
             beyond = any(v < main.value if main.below else v > main.value for v in values)
             tally.one("rules that speak", rule.id, rule.id in spoken | minor, beyond)
         good = {rule.id for rule in RULES.values() if rule.severity == "good"}
@@ -378,6 +383,13 @@ class Capture:
                 tally.one("account", f"rank {rank} {cls}", value, other)
             if sums:
                 tally.one("account", f"rank {rank}", notes["overlap"]["idle_ns"], own["free"])
+
+
+def _covered(rule, rank, verdict):
+    """Whether the verdict names what a rule finds on a rank, so that the report leaves it out."""
+    late = [one["rank"] for one in (verdict["culprit"], *verdict["others"]) if one]
+    kinds = {"straggler": rank in late, "uneven stages": verdict["stage"] is not None}
+    return kinds.get(rule.covered_by, False)
 
 
 def _size(headline):

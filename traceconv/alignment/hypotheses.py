@@ -245,9 +245,10 @@ class Found(msgspec.Struct, frozen=True):
                 f"the last {lonely} operations in the time that both captures cover have no match "
                 "in the other: a clock was changed, or the programs differ"
             )
+        ours, theirs = self._with_late()
         return Pairing(
-            rows[self.ours],
-            other_rows[self.theirs],
+            rows[ours],
+            other_rows[theirs],
             apart,
             least,
             zero + self.others[self.odds < CERTAIN],
@@ -255,6 +256,24 @@ class Found(msgspec.Struct, frozen=True):
             (zero - int(b.end[-1]), zero + int(a.end[-1])),
             doubt,
         )
+
+    def _with_late(self) -> tuple[I64, I64]:
+        """The pairs, and operations that one rank ended later than usual: they have the same place
+        between the same pairs, and are nearer to each other than to others of their sort."""
+        a, b = self.sides.a, self.sides.b
+        shift = self.theirs - self.ours
+        rows = np.arange(len(a))
+        before = np.searchsorted(self.ours, rows, "right") - 1
+        after = np.searchsorted(self.ours, rows)
+        partner = rows + shift[np.maximum(before, 0)]
+        same = partner == rows + shift[np.minimum(after, len(shift) - 1)]
+        same &= (partner >= 0) & (partner < len(b))
+        rows, partner = rows[same], partner[same]
+        apart = np.interp(rows, self.ours, a.end[self.ours] - b.end[self.theirs])
+        off = np.abs(a.end[rows] - b.end[partner] - apart)
+        paired = np.isin(rows, self.ours)
+        late = (a.token[rows] == b.token[partner]) & (off < min(a.gap, b.gap) / 4)
+        return rows[paired | late], partner[paired | late]
 
     def _lonely(self) -> int:
         """How many operations of both at either end have no partner though both captures were

@@ -141,6 +141,8 @@ class Rule(msgspec.Struct, frozen=True):
             of :func:`facts_of`, and every rank is reported whose values are beyond the thresholds.
         severity: of every case.
         fewest:  ranks with data it needs.
+        covered_by: the kind of verdict (of :mod:`traceconv.analysis.stragglers.verdict`) that names
+            the same cause; "" if none does. A report shows what a verdict covers only there.
     """
 
     id: str
@@ -154,6 +156,7 @@ class Rule(msgspec.Struct, frozen=True):
     judge: Judge | None = None
     severity: FindingSeverity = FindingSeverity.WARNING
     fewest: int = 1
+    covered_by: str = ""
 
     def cases(self, facts_by_rank: Mapping[int, Known], limits: Limits) -> list[Case] | None:
         """The cases among ranks that have data; None if they cannot be judged."""

@@ -30,6 +30,7 @@ from traceconv.analysis.rules.definition import (
     slices,
     slices_of,
 )
+from traceconv.analysis.stragglers import verdict
 from traceconv.analysis.tables.definition import RANK
 from traceconv.analysis.tables.host import kernels
 from traceconv.analysis.tables.sampled import core_clocks
@@ -446,6 +447,7 @@ RULES: tuple[Rule, ...] = (
         _overlap,
         _of_alike(lambda pieces: fmean(pieces["computing_ns"]), _compute_spread),
         fewest=2,
+        covered_by=verdict.STRAGGLER,
     ),
     Rule(
         "idle-spread",

@@ -10,6 +10,7 @@ from traceconv.alignment.collective_records import P2P, collective_records
 from traceconv.analysis.pipeline_phases import bubbles
 from traceconv.analysis.replay.job import STAGES
 from traceconv.analysis.rules.definition import OWN, Case, Known, Limit, Limits, Rule
+from traceconv.analysis.stragglers import verdict
 from traceconv.analysis.utilisation import measured
 from traceconv.core.intervals import length_within
 from traceconv.core.job_shape import stated_stage
@@ -107,5 +108,6 @@ RULES: tuple[Rule, ...] = (
         _stage,
         _imbalance,
         fewest=2,
+        covered_by=verdict.STAGES,
     ),
 )

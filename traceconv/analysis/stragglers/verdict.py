@@ -445,6 +445,13 @@ class Verdict(msgspec.Struct, frozen=True):
             waits.insert(0, Late(-1, self.ranks, self.uneven.gain_ns))
         return tuple(waits)
 
+    def covers(self, kind: str, rank: int) -> bool:
+        """Whether it names a cause of this kind: a straggler that is this rank, or uneven stages
+        (of which it says what each has)."""
+        if kind == STRAGGLER:
+            return any(culprit.rank == rank for culprit in self.culprits)
+        return kind == STAGES and self.stage is not None
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         culprit = self.culprits[0] if self.culprits else None
