@@ -6,8 +6,9 @@ import pytest
 from job_simulator import Delay, Job, run, write_kineto
 from layouts import MEGATRON, Layout
 
-from tests.recompute.capture import Capture
+from tests.recompute.capture import ELSEWHERE, KEYS, Capture
 from tests.recompute.compare import DIFFERENT, EQUAL, UNKNOWN_HERE, Tally
+from traceconv.analysis.tables.catalog import PLUGINS, TABLES
 
 
 @pytest.mark.sample(3)
@@ -52,6 +53,11 @@ def test_what_the_verdict_names_is_no_finding_of_the_report(tmp_path):
     assert "straggler" in shown and "compute-spread" not in shown
     found = {(one["rule"], one["rank"]) for one in capture.diagnosis.as_dict()["findings"]}
     assert ("compute-spread", 2) in found
+
+
+def test_every_table_is_recomputed_or_says_why_not():
+    """Tables of installed plugins are their authors' to test."""
+    assert TABLES.keys() - PLUGINS.foreign.keys() <= KEYS.keys() | ELSEWHERE.keys()
 
 
 def test_differences_are_counted_where_they_are():

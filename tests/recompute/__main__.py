@@ -11,8 +11,9 @@ from itertools import chain
 from pathlib import Path
 
 import traceconv
+from traceconv.analysis.tables.catalog import TABLES
 
-from .capture import Capture
+from .capture import ELSEWHERE, Capture
 from .compare import DIFFERENT, Tally
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
@@ -81,6 +82,10 @@ def recomputed(path):
 
 def show(whole, most):
     print("\n".join(whole.lines()))
+    for table, why in ELSEWHERE.items():
+        print(f"{table} is not recomputed: {why}")
+    absent = [table for table in TABLES if not any(whole.counts[table].values())]
+    print(f"tables of which no capture has a row: {', '.join(absent) or 'none'}")
     for table in sorted({table for table, _ in whole.differences}):
         texts = [text for one, text in whole.differences if one == table]
         print(f"\n{table}: {len(texts)} different")

@@ -12,6 +12,7 @@ from . import (
     graph,
     hang,
     host,
+    idle,
     live,
     losses,
     ranges,
@@ -20,6 +21,7 @@ from . import (
     sampled,
     stack,
     table_rules,
+    work,
     written,
 )
 from . import steps as step_tables
@@ -42,16 +44,38 @@ KEYS = {
     "comm_op": ("Step", "Group", "Operation", "Start Time(ns)"),
     "link": ("Group", "Operation", "Source", "Destination", "Transport"),
     "memory_live": ("Device", "Operator", "Module"),
+    "memory_path": ("Device", "Path"),
+    "memory_oom": ("Timestamp(ns)", "Device", "Operator", "Module"),
+    "memory_phase": ("Phase", "Component", "Measure"),
     "memory_step": ("Step", "Component", "Measure"),
     "memory": ("Component", "Measure"), "memory_curve": ("Component", "Measure", "Timestamp(ns)"),
     "api": ("Level", "API Name"), "flops": ("Operator",),
+    "operator_flops": ("Operator", "Input Shapes", "Input Types"),
+    "operator_bound": ("OP Type", "Core Type"),
     "expert": ("Group",), "expert_peer": ("Group", "Peer"),
+    "expert_layer": ("Source", "Group", "Layer"), "frequency_kernel": ("Clock", "Kernel", "Value"),
     "frequency": ("Step", "Component", "Measure"), "network": ("Step", "Component", "Measure"),
     "stack": ("Line",), "stack_path": ("Path",),
     "range": ("Range", "Kind"), "range_instance": ("Range", "Kind", "Thread", "Start Time(ns)"),
+    "idle": ("Cause",), "idle_step": ("Step", "Cause"),
+    "idle_gap": ("Step", "Device", "Start Time(ns)"), "launch_queue": ("Device", "Stream"),
     "graph": ("Graph",), "graph_node": ("Graph", "Node", "Kernel"),
 }  # fmt: skip
-"""What names a row of each table besides the rank; other tables repeat files of the profiler."""
+"""What names a row of each table besides the rank."""
+
+_QUEUES = "files of MindSpore's data pipeline, not in the trace: tests/real_data/test_stats.py"
+ELSEWHERE = {
+    "cluster": "a cluster's own table, not in the trace: tests/real_data/test_cluster_tables.py",
+    "cluster_bandwidth": "a cluster's own file, not in the trace: "
+    "tests/real_data/test_cluster_tables.py",
+    "data": _QUEUES, "pipeline": _QUEUES, "cpu": _QUEUES,
+    "reader": "Paddle's log of timers, not in the trace: tests/real_data/test_stats.py",
+    "paddle_summary": "repeats Paddle's own summary: tests/real_data/test_stats.py",
+}  # fmt: skip
+"""Tables that are not recomputed here: why, and what compares them."""
+
+COUNTED = ("memory", "memory_curve", "memory_step", "memory_phase", "frequency", "network")
+"""Tables of counters."""
 
 _PART = re.compile(r"\(\d+ of (\d+) ranks of the (job|group)\)")
 """The trace does not say how many ranks there are."""
@@ -93,6 +117,7 @@ class Capture:
         ranks, facts, every, hosts = self.ranks, self.facts, self.every, self.hosts
         notes = {rank: self.document["notes"][str(rank)] for rank in ranks}
         lines, paths = stack.tables(hosts)
+        causes, causes_by_step, gaps = idle.tables(every, hosts)
         operations = {r: comm.stated(self.operations[r], ranks[r], facts[r]) for r in ranks}
         return {
             "step_summary": step_tables.step_summary(every),
@@ -104,6 +129,10 @@ class Capture:
             "type": host.types(ranks, hosts),
             "kernel": device.kernel(ranks, facts),
             "launch": device.launch(ranks),
+            "idle": causes,
+            "idle_step": causes_by_step,
+            "idle_gap": gaps,
+            "launch_queue": idle.queues(ranks),
             "copy": device.copy(ranks, facts),
             "device": device.device(every),
             "shape": host.shapes(ranks, hosts, every),
@@ -115,9 +144,14 @@ class Capture:
             "comm_op": comm.comm_op(operations),
             "link": comm.link(self.operations, facts),
             "flops": host.flops(facts),
+            "operator_flops": work.flops(ranks, hosts),
+            "operator_bound": work.bounds(ranks, hosts),
             "memory": device.memory(ranks, facts),
             "memory_curve": device.memory_curve(ranks, facts),
             "memory_live": live.live(hosts),
+            "memory_path": live.paths(hosts),
+            "memory_oom": live.failed(hosts),
+            "memory_phase": list(live.by_phase(hosts)),
             "memory_step": list(live.by_step(ranks, every)),
             "api": host.api(ranks),
             "range": ranges.ranges(hosts, notes),
@@ -126,6 +160,8 @@ class Capture:
             "network": sampled.network(ranks, every),
             "expert": expert.loads(ranks),
             "expert_peer": expert.peers(ranks),
+            "expert_layer": expert.layers(ranks, hosts, every),
+            "frequency_kernel": sampled.by_clock(ranks),
             "stack": lines,
             "stack_path": paths,
             "graph": graph.graphs(hosts),
@@ -185,7 +221,7 @@ class Capture:
             )
             return
         keys = KEYS[name]
-        if name in ("memory", "memory_curve", "memory_step", "frequency", "network"):
+        if name in COUNTED:
             rows = self._drawn(rows)
         for row in rows:
             if "Window" in row and row.get("Source", "timeline") != "timeline":

@@ -40,7 +40,7 @@ class Host:
     def _paddle_types(self):
         """The type that Paddle gives to the rows of one lane and name."""
         types = {}
-        for row in self.calls:
+        for row in self.rank.on("host"):
             said = text_of(row.args.get("type", ""))
             types.setdefault((row.lane.place, row.name), _PADDLE.get(said, said))
         return types
@@ -335,17 +335,26 @@ def _spent(rank, nest, phase):
 
 def _outermost(nest, phase):
     """Rows of each phase that no other range of its phase holds, on whatever thread."""
-    found = {}
-    for name in _PHASES:
-        rows = [r for r in nest.rows if phase[id(r)] == name and nest.parent[id(r)] is None]
-        reached, kept = None, []
-        for row in sorted(rows, key=lambda row: (row.start, -row.end)):
-            if reached is None or row.end > reached:
-                kept.append(row)
-                reached = row.end
-        if kept:
-            found[name] = kept
-    return found
+    outer = [row for row in nest.rows if nest.parent[id(row)] is None]
+    found = {name: _alone(r for r in outer if phase[id(r)] == name) for name in _PHASES}
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def outermost_phases(host):
+    """The same of every slice of the host, within whatever range of another phase."""
+    called = defaultdict(list)
+    for row in host.rank.on("host"):
+        called[_phase(host, row)].append(row)
+    return {name: _alone(called[name]) for name in _PHASES if called[name]}
+
+
+def _alone(rows):
+    reached, kept = None, []
+    for row in sorted(rows, key=lambda row: (row.start, -row.end)):
+        if reached is None or row.end > reached:
+            kept.append(row)
+            reached = row.end
+    return kept
 
 
 def _of_step(found):

@@ -5,7 +5,9 @@ from collections import defaultdict
 from decimal import ROUND_HALF_UP, Decimal
 
 from .device import curves, whole
-from .figures import UNKNOWN, percent
+from .figures import UNKNOWN, mean, percent
+from .host import outermost_phases
+from .stack import call_paths
 
 _BEFORE, _UNUSED = "(before the recording)", "(reserved, not allocated)"
 _TYPES = {0: "CPU", 1: "GPU", 6: "GPU", 12: "XPU", 15: "HPU", 19: "MTIA", 20: "NPU"}
@@ -37,11 +39,12 @@ _KINDS = (
 )  # fmt: skip
 
 
-def _recorded(host):
-    """(device, operator, module, size, begin, end, allocated, reserved) of every block."""
+def _recorded(host, by_path=False):
+    """(device, operator, module, size, begin, end, allocated, reserved) of every block; the call
+    path in place of the operator."""
     rows = sorted((r for r in host.rank.rows if not r.slice and r.lane.layer == "host"),
                   key=lambda row: row.start)  # fmt: skip
-    operators, modules = host.nested(host.operators), host.nested(host.modules())
+    called = _path_at(host) if by_path else _innermost_at(host)
     for names, key, read in _KINDS:
         open_, found = {}, []
         for row in rows:
@@ -59,11 +62,11 @@ def _recorded(host):
                     begun[5] = row.start
                 continue
             if read is _snapshot:
-                named = [(row.args.get("frames") or [""])[0], ""]
+                frames = row.args.get("frames") or [""]
+                path = ";".join(frame.replace(";", ":") for frame in reversed(frames))
+                named = (path if by_path else frames[0], "")
             else:
-                around = [nest.innermost(host.thread_of(row), row.start)
-                          for nest in (operators, modules)]  # fmt: skip
-                named = [one.name.removeprefix("nn.Module: ") if one else "" for one in around]
+                named = called(host.thread_of(row), row.start)
             block = [device, *named, size, row.start, _FOREVER, *totals]
             lost = open_.get((device, address))
             if lost is not None:
@@ -73,6 +76,26 @@ def _recorded(host):
         if found:
             return found
     return []
+
+
+def _innermost_at(host):
+    nests = host.nested(host.operators), host.nested(host.modules())
+
+    def called(thread, instant):
+        around = [nest.innermost(thread, instant) for nest in nests]
+        return [one.name.removeprefix("nn.Module: ") if one else "" for one in around]
+
+    return called
+
+
+def _path_at(host):
+    nest, of = call_paths(host)
+
+    def called(thread, instant):
+        stack, names, _ = of(nest.innermost(thread, instant))
+        return ";".join((*stack, *names)), ""
+
+    return called
 
 
 def _stated(stated):
@@ -102,13 +125,44 @@ def live(hosts):
     for rank, host in hosts.items():
         if host.fact.stated.in_databases("operator_memory"):
             continue
-        by_device = defaultdict(list)
-        for device, *block in list(_stated(host.fact.stated)) or _recorded(host):
-            by_device[device].append(_bounded(block, host.rank.windows))
-        for device, blocks in by_device.items():
-            for (operator, module), row in _at_peak(blocks):
+        blocks = list(_stated(host.fact.stated)) or _recorded(host)
+        for device, own in _by_device(blocks, host).items():
+            for (operator, module), row in _alive(own, _peak(own)):
                 found[rank, device, operator, module] = row
     return found
+
+
+def paths(hosts):
+    """The same by the path of the calls; of records alone."""
+    found = {}
+    for rank, host in hosts.items():
+        for device, own in _by_device(_recorded(host, by_path=True), host).items():
+            for (path, _), row in _alive(own, _peak(own)):
+                found[rank, device, path] = row
+    return found
+
+
+def failed(hosts):
+    """Blocks at each record of an allocation that found no memory."""
+    found = {}
+    for rank, host in hosts.items():
+        records = [r for r in host.rank.rows if not r.slice and r.name == "oom"]
+        own = _by_device(_recorded(host), host) if records else {}
+        for record in records:
+            device = record.lane.group or "GPU 0"
+            for (operator, module), row in _alive(own.get(device, []), record.start):
+                found[rank, row.pop("Peak Timestamp(ns)"), device, operator, module] = row | {
+                    "Requested(B)": record.args.get("size"),
+                    "Device Free(B)": record.args.get("device free"),
+                }
+    return found
+
+
+def _by_device(blocks, host):
+    by_device = defaultdict(list)
+    for device, *block in blocks:
+        by_device[device].append(_bounded(block, host.rank.windows))
+    return by_device
 
 
 def _bounded(block, windows):
@@ -124,7 +178,7 @@ def _bounded(block, windows):
     return [operator, module, size, begin, end, *totals, recorded]
 
 
-def _at_peak(blocks):
+def _peak(blocks):
     edges = defaultdict(lambda: [0, 0])
     for _, _, size, begin, end, *_ in blocks:
         edges[begin][1] += size
@@ -135,6 +189,11 @@ def _at_peak(blocks):
         held += more - less
         if most is None or held > most:
             most, peak = held, at
+    return peak
+
+
+def _alive(blocks, peak):
+    """What lives at an instant."""
     alive = [b for b in blocks if b[3] <= peak < b[4]]
     begun = [b for b in alive if b[-1]]
     rows = defaultdict(list)
@@ -163,15 +222,42 @@ def by_step(ranks, every):
     for rank in ranks.values():
         for component, measure, samples in curves(rank):
             for step in every[rank.number].measured():
-                before = [size for at, size in samples if at <= step.start]
-                inside = [size for at, size in samples if step.start < at < step.end]
-                if inside:
-                    first = before[-1] if before else None
-                    row = {
-                        "First(B)": None if first is None else whole(first),
-                        "Peak(B)": whole(max([*before[-1:], *inside])),
-                        "Last(B)": whole(inside[-1]),
-                        "Growth(B)": None if first is None else whole(inside[-1]) - whole(first),
-                    }
+                row = _within(samples, step.start, step.end)
+                if row:
                     number = step.number if step.number >= 0 else UNKNOWN
                     yield (rank.number, number, component, measure), row
+
+
+def _within(samples, start, end):
+    before = [size for at, size in samples if at <= start]
+    inside = [size for at, size in samples if start < at < end]
+    if not inside:
+        return {}
+    first = whole(before[-1]) if before else None
+    last = whole(inside[-1])
+    return {
+        "First(B)": first, "Peak(B)": whole(max([*before[-1:], *inside])), "Last(B)": last,
+        "Growth(B)": None if first is None else last - first,
+    }  # fmt: skip
+
+
+def by_phase(hosts):
+    """Of each series and phase, over outermost ranges that begin with a known value."""
+    for rank, host in hosts.items():
+        for phase, ranges in outermost_phases(host).items():
+            sums = defaultdict(list)
+            for component, measure, samples in curves(host.rank):
+                for row in ranges:
+                    figures = _within(samples, row.start, row.end)
+                    if figures and figures["First(B)"] is not None:
+                        sums[component, measure].append(figures)
+            for series, rows in sums.items():
+                yield (
+                    (rank, phase, *series),
+                    {
+                        "Count": len(rows),
+                        "First(B)": mean(sum(row["First(B)"] for row in rows), len(rows)),
+                        "Peak(B)": max(row["Peak(B)"] for row in rows),
+                        "Growth(B)": mean(sum(row["Growth(B)"] for row in rows), len(rows)),
+                    },
+                )

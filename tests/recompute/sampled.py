@@ -3,7 +3,8 @@
 import re
 from collections import defaultdict
 
-from .figures import UNKNOWN
+from .device import kernels
+from .figures import UNKNOWN, Timed, percent
 
 _CLOCK = re.compile(r"freq|clock|[sm]clk|power|voltage|temperature|\btemp\b", re.I)
 _CLOCK_UNITS = {"MHz", "GHz", "Hz", "W", "mW", "°C", "C", "V", "mV"}
@@ -11,6 +12,10 @@ _LINK = re.compile(
     r"\bnic\b|\broce\b|infiniband|\bib\b|rdma|nvlink|pcie|hccs|xgmi|\bsio\b|\bub\b|network"
     r"|ethernet",
     re.I,
+)
+
+_CORES = re.compile(
+    r"ai core freq.*|(gpc|sm|gfx|graphics|shader|sclk)[ _](clock|freq).*|sclk", re.IGNORECASE
 )
 
 
@@ -74,3 +79,31 @@ def _figures(samples, pieces, start, end, unit):
         "Min": min(values), "Max": max(values),
         "Mean": sum(values) / len(values) if mean is None else mean,
     }  # fmt: skip
+
+
+def by_clock(ranks):
+    """Kernels of the only device of a rank that started at several values of a clock."""
+    timed = Timed()
+    for rank in ranks.values():
+        series = defaultdict(list)
+        for lane, at, value in rank.samples:
+            if _CORES.fullmatch(lane.name) and 0 < value < float("inf"):
+                series[lane.name].append((at, value))
+        devices = {lane.device for lane in rank.lanes if lane.layer == "device"}
+        for clock, samples in series.items() if len(devices) == 1 else ():
+            samples.sort(key=lambda sample: sample[0])
+            ran = defaultdict(list)
+            for row in kernels(rank, "compute"):
+                before = [value for at, value in samples if at <= row.start]
+                if before:
+                    ran[row.name].append((50 * round(before[-1] / 50), row.dur))
+            for name, rows in ran.items():
+                if len({value for value, _ in rows}) > 1:
+                    for value, dur in rows:
+                        timed.add(rank.number, (clock, name, value), dur)
+    found = timed.figures(("Clock", "Kernel", "Value"))
+    for (rank, clock, name, _), row in found.items():
+        alike = {key[3]: one for key, one in found.items() if key[:3] == (rank, clock, name)}
+        usual = alike[max(alike)]["Avg Time(ns)"]
+        row["Slower(%)"] = percent(row["Avg Time(ns)"] - usual, usual)
+    return found

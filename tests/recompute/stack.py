@@ -14,7 +14,7 @@ def _plain(name):
     return " ".join(re.sub(r" at 0x[0-9a-f]+", "", name.replace(";", ":")).split())
 
 
-def _paths(host):
+def call_paths(host):
     """Of every slice the names from the outermost to its own, and its line of Python."""
     nest = host.nested(host.calls)
     frames = any(_FRAME.fullmatch(_plain(row.name)) for row in nest.rows)
@@ -35,7 +35,7 @@ def _paths(host):
 
 def _sums(host):
     paths, lines = defaultdict(Counter), defaultdict(Counter)
-    nest, of = _paths(host)
+    nest, of = call_paths(host)
     any_launch = bool(host.launched)
     for row in nest.rows:
         stack, names, line = of(row)

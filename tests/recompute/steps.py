@@ -672,7 +672,7 @@ def lanes_drawn(known):
         device_rows = [row for row in rows if row.lane.layer == "device"]
         sets = {
             "computing": union(_cover(r for r in device_rows if r.cls == "compute")),
-            "communication": union(_cover(_calls(rows))),
+            "communication": union(_cover(calls_of(rows))),
             "copying": union(_cover(r for r in device_rows if r.cls == "copy")),
         }
         work = ("computing", "communication") + (() if fact.ascend else ("copying",))
@@ -701,7 +701,7 @@ def lanes_drawn(known):
     return found
 
 
-def _calls(rows):
+def calls_of(rows):
     """Communication operations; where there are none, the collectives that the steps mark."""
     calls = [row for row in rows if row.cls == "comm"]
     return calls or [row for row in rows if row.cls == "reduce"]

@@ -69,22 +69,29 @@ def _fetches(name):
     )
 
 
-def ranges(rank):
-    """Ranges of the host that wait for input, on threads that keep the device waiting."""
+def leading(rank):
+    """Threads that launch work or have marks of steps; none where no launch is recorded."""
     threads = {
-        _thread(begin.lane) for begin, end, _ in rank.arrows
+        thread(begin.lane) for begin, end, _ in rank.arrows
         if begin.lane.layer in ("host", "runtime") and end.lane.layer in ("device", "comm")
     }  # fmt: skip
     if threads:
-        threads |= {_thread(r.lane) for r in rank.rows if r.lane.layer == "host" and r.step >= 0}
+        threads |= {thread(r.lane) for r in rank.rows if r.lane.layer == "host" and r.step >= 0}
+    return threads
+
+
+def ranges(rank):
+    """Ranges of the host that wait for input, on threads that keep the device waiting."""
+    threads = leading(rank)
     return [
         row for row in rank.rows
         if row.slice and row.lane.layer not in ("overlap", "scope", "device", "comm", "step")
-        and says_input(row.name) and (not threads or _thread(row.lane) in threads)
+        and says_input(row.name) and (not threads or thread(row.lane) in threads)
     ]  # fmt: skip
 
 
-def _thread(lane):
+def thread(lane):
+    """What names the thread of a lane."""
     return lane.group, lane.name
 
 

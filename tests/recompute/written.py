@@ -31,6 +31,7 @@ class Lane:
         kind: what it is, where it is more than its layer says.
         device_kind, device: of its device the kind and the name ("GPU 2"); "" if unknown.
         thread: its process and thread; None if unknown.
+        stream: of the device; -1 if unknown.
     """
 
     rank: int
@@ -44,6 +45,7 @@ class Lane:
     device_kind: str
     device: str
     thread: tuple | None
+    stream: int
 
 
 @dataclass(slots=True, eq=False)
@@ -164,6 +166,7 @@ def _described(events):
                 len(rank.lanes), said.get("kind", ""), kind,
                 f"{kind or 'Device'} {device}" if device >= 0 else "",
                 (said.get("process"), said["thread"]) if "thread" in said else None,
+                said.get("stream", -1),
             )  # fmt: skip
             rank.lanes.append(((pid, event["tid"]), lane))
     return ranks

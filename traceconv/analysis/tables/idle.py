@@ -209,7 +209,7 @@ def _queue_facts(trace: Trace) -> Columns:
     spans = [int(time[-1] - time[0]) for _, time, _, _ in found_queues]
     waits = [int((np.diff(time) * length[:-1]).sum()) for _, time, length, _ in found_queues]
     return {
-        "Device": np.array([track.device for track, *_ in found_queues], np.int64),
+        "Device": np.array([t.device if t.device >= 0 else ABSENT for t, *_ in found_queues]),
         "Stream": texts([track.name for track, *_ in found_queues]),
         "Launches": np.array([n for *_, n in found_queues], np.int64),
         "Max Length": np.array([length.max() for _, _, length, _ in found_queues], np.int64),
