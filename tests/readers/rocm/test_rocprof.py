@@ -94,6 +94,15 @@ def test_members_of_a_later_version_are_counted(tmp_path):
     assert places >= {"keys later_records", "later_kind"}
 
 
+def test_members_of_another_type_are_refused(tmp_path):
+    """As a file that is cut off is."""
+    run = json.loads(rocm_files.golden()["rocprof/tool_json/input/501_results.json"])
+    run["rocprofiler-sdk-tool"][0]["callback_records"]["counter_collection"] = {}
+    (tmp_path / "501_results.json").write_text(json.dumps(run))
+    with pytest.raises(traceconv.TraceconvError, match=r"501_results.json.*counter|callback"):
+        traces(tmp_path)
+
+
 @pytest.mark.parametrize("name", rocm_files.golden())
 def test_golden_inputs_are_what_their_maker_writes(name):
     """Nobody edits them by hand."""

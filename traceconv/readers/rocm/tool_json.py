@@ -172,15 +172,16 @@ def read_json(source: Source, name: str, element: int, build: TraceBuilder) -> N
     """
     try:
         text = source.read(name, MOST_BYTES)
-        elements = _decode_file(text).elements
+        elements = _decode_file(text).elements[element : element + 1]
         unused = _decode_keys(text).keys() - {"rocprofiler-sdk-tool"}
+        found = [(_decode_element(raw), _decode_keys(raw).keys()) for raw in elements]
     except NOT_JSON as e:
         why = f"{str(e)[:120]}; was the copy cut short? Other forms of the run may be whole"
         raise MalformedInputError(source.title(name), "", why) from e
-    if element < len(elements):
+    for process, keys in found:
         known = _DESCRIBING.union(_Element.__struct_fields__)
-        build.skip_keys(unused | (_decode_keys(elements[element]).keys() - known))
-        _Reading(build, _decode_element(elements[element])).read()
+        build.skip_keys(unused | (keys - known))
+        _Reading(build, process).read()
 
 
 class _Reading:
