@@ -233,14 +233,14 @@ def test_a_manifest_that_cannot_be_read_is_booked(tmp_path):
     entry = {"path": "a.json", "clocks": {"sync_to": {"file": "b.json"}, "offset_ns": 500}}
     manifest = json.dumps({"perfetto_manifest": {"version": 1, "files": [entry]}})
     starts, codes = [], []
-    for text in (manifest, manifest[:-9]):
+    for text in (manifest, manifest[:-9], manifest[:9]):
         (tmp_path / "perfetto_manifest.json").write_text(text)
         opened = traceconv.open(str(tmp_path))
         [trace] = opened.traces("source")
         starts += trace.events.start_ns.tolist()
         codes.append({issue.code for issue in opened.issues})
-    assert starts == [UNIX_US * 1000 + 500, UNIX_US * 1000]
-    assert codes[1] - codes[0] == {"malformed-record", "clock-assumed"}
+    assert starts == [UNIX_US * 1000 + 500, UNIX_US * 1000, UNIX_US * 1000]
+    assert codes[1] - codes[0] == codes[2] - codes[0] == {"malformed-record", "clock-assumed"}
 
 
 # -- lanes --------------------------------------------------------------------------------

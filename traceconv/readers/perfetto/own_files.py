@@ -24,6 +24,7 @@ from traceconv.protobuf.message_columns import CUT, WHOLE, frames
 from traceconv.protobuf.own_rank import Count
 from traceconv.protobuf.perfetto_schema import Attribute, TracePacket
 from traceconv.readers.perfetto.others import OTHERS_NS
+from traceconv.readers.shared import perfetto_manifest
 
 SIGN = "traceconv."
 """Begins the keys of our attributes."""
@@ -151,7 +152,7 @@ def _bundle(
     for name, rank_facts in members.items():
         ranks += _ranks(source, (name,), {**shared, **rank_facts}, source.title(common))
     uses = {common: "facts of the run, without events"}
-    manifest = str(PurePosixPath(common).with_name("perfetto_manifest.json"))
+    manifest = str(PurePosixPath(common).with_name(perfetto_manifest.NAME))
     if manifest in names:
         uses[manifest] = "names the files of a bundle"
     uses |= dict.fromkeys(beside, "packets of other data sources")

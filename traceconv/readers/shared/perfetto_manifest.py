@@ -1,7 +1,7 @@
 """The manifest of an archive of traces: machine names, and clocks related to each other.
 
 Written by: people and tools that merge traces for ui.perfetto.dev (Perfetto v58 and later); by us.
-Files: a JSON member of a zip or tar that begins with ``{"perfetto_manifest"``.
+Files: a JSON member of a zip or tar that begins with ``{"perfetto_manifest"``, or is named so.
 Units and clock: ``offset_ns`` is added to every time of a file, along the chain of files that it
 is synchronised to.
 Source: Perfetto's documentation, "Merging traces".
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from traceconv.core.clock import Anchor, Domain
 from traceconv.core.errors import Issues
 from traceconv.core.source import Source
 
+NAME = "perfetto_manifest.json"
 MAX_BYTES = 16 << 20
 _MAX_OFFSET = 1 << 60
 
@@ -46,7 +48,9 @@ def found_in(source: Source, names: Sequence[str], issues: Issues) -> dict[str, 
     """
     for name in names:
         small = name.lower().endswith(".json") and source.size(name) <= MAX_BYTES
-        if small and len(names) > 1 and is_manifest(source.head(name)):
+        if not small or len(names) == 1:
+            continue
+        if PurePosixPath(name).name == NAME or is_manifest(source.head(name)):
             try:
                 return placements(source.read(name, MAX_BYTES))
             except ValueError as e:

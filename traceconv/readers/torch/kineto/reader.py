@@ -46,7 +46,6 @@ from traceconv.readers.shared.clock_check import check_clock
 from traceconv.readers.shared.rank_names import ranks_of
 from traceconv.readers.torch.kineto.graph_captures import NO_WINDOW, captures_among, of_rank
 
-_MANIFEST = "perfetto_manifest.json"
 _PLACE = lazy_regex(r"([A-Za-z]{2,4})-?(\d{1,6})")
 _MERGED = lazy_regex(r"merged-(\d{1,19}(?:\.\d{1,9})?)(?=[-.])")
 _WORKER = lazy_regex(r"(.+)_(\d{1,9})\.\d{13,19}\.pt\.trace\.json(?:\.gz)?")
@@ -72,7 +71,8 @@ class KinetoReader:
                     traits = {**c.traits, "shift_ns": placement.shift_ns}
                     captures[i] = replace(c, host=placement.machine or c.host, traits=traits)
             if placed:
-                use = {n: "places the files" for n in names if PurePosixPath(n).name == _MANIFEST}
+                manifests = [n for n in names if PurePosixPath(n).name == perfetto_manifest.NAME]
+                use = dict.fromkeys(manifests, "places the files")
                 captures[0] = replace(captures[0], known=tuple(use), uses=use)
         of_graphs = captures_among(source, names)
         passes = [c for c in captures if c.files[0] not in of_graphs]
