@@ -3,7 +3,9 @@
 import json
 import re
 import shutil
-from collections import Counter
+import sqlite3
+from collections import Counter, defaultdict
+from contextlib import closing
 from functools import cache
 
 import numpy as np
@@ -143,6 +145,32 @@ def test_an_rpd(of):
     assert profiler - {"hcc_activity_callback"} == set(truth["overhead_api"])
     samples = zip(trace.counters.start_ns.tolist(), trace.counters.value.tolist(), strict=True)
     assert list(samples)[:3] == [(start, float(value)) for start, _, value in truth["sclk_first"]]
+
+
+def test_kernels_by_the_clock_of_an_rpd():
+    """The only kernel that ran twice, once at 1450 MHz and once at 800: by the database itself."""
+    path = ROCPD / "rpd/matmul.rpd"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        samples = database.execute("SELECT start, value FROM rocpd_monitor ORDER BY start")
+        samples = [(start, int(value)) for start, value in samples]
+        ran = database.execute(
+            "SELECT string, start, end - start FROM rocpd_op JOIN rocpd_string AS text "
+            "ON text.id = description_id WHERE string != ''"
+        ).fetchall()
+    by_clock = defaultdict(lambda: defaultdict(list))
+    for name, start, dur in ran:
+        clock = [value for at, value in samples if at <= start][-1]
+        by_clock[name][50 * round(clock / 50)].append(dur)
+    wanted = {
+        (name, clock): (len(durs), sum(durs))
+        for name, clocks in by_clock.items() if len(clocks) > 1
+        for clock, durs in clocks.items()
+    }  # fmt: skip
+    table = traceconv.stats(str(path), by="frequency_kernel")["frequency_kernel"].columns
+    keys = ("Kernel", "Value", "Count", "Total Time(ns)")
+    rows = zip(*(table[key].tolist() for key in keys), strict=True)
+    assert {row[:2]: row[2:] for row in rows} == wanted
+    assert sorted(clock for _, clock in wanted) == [800, 1450]
 
 
 def test_json_of_a_training_rank(of):

@@ -3,6 +3,7 @@
 ``python -m tests.recordings --python VENV/bin/python`` runs small jobs with the frameworks that
 this Python has (JAX, PyTorch; none of them is needed for anything else), reads what their profilers
 leave behind and compares it with what the jobs did: which step launched a program, which process
-slept, where a process is on a mesh of devices, what PyTorch's own table of operators says. Samples
-are a few days of a few versions; this is what the next version writes.
+slept, where a process is on a mesh of devices, what PyTorch's own table of operators says, how
+many rows a router sent to each rank, what memory held. Samples are a few days of a few versions;
+this is what the next version writes.
 """

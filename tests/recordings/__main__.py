@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import traceconv
+from tests.recompute.capture import Capture
+from tests.recompute.compare import EQUAL
 
 HERE = Path(__file__).parent
 STEPS = 12
@@ -25,8 +27,13 @@ LAUNCHED = {
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.recordings", description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="one that has the frameworks")
-    python, wrong, recorded = parser.parse_args().python, 0, 0
-    for framework, record in (("jax", _jax), ("torch", _torch), ("torch", _torch_tables)):
+    parser.add_argument("--only", choices=RECORDS, help="one kind of job")
+    options = parser.parse_args()
+    python, wrong, recorded = options.python, 0, 0
+    for kind, record in RECORDS.items():
+        if options.only not in (None, kind):
+            continue
+        framework = kind.partition("-")[0]
         asked = subprocess.run([python, "-c", f"import {framework}"], capture_output=True)
         if asked.returncode:
             print(f"{python} has no {framework}")
@@ -191,6 +198,48 @@ def _differences(found, stated, sleeps, collectives):
     return faults
 
 
+def _torch_experts(python, folder):
+    """Rows of experts by peer and layer, exchanged and multiplied, against the router of each."""
+    ranks, layers, out = 4, 3, folder / "experts"
+    job = started(python, "torch_experts.py", [(out, rank, ranks) for rank in range(ranks)])
+    if any(sorted(one.wait(300) for one in job)):
+        print("     experts  the job failed")
+        return 1
+    peers, rows = Counter(), Counter()
+    for rank in range(ranks):
+        for layer, _, taken in json.loads((out / f"rank{rank}.routed").read_text()):
+            peers |= {(rank, peer): peers[rank, peer] + n for peer, n in enumerate(taken)}
+            rows[rank, f"exchange {layer + 1}"] += sum(taken)
+            for product in (2 * layer + 1, 2 * layer + 2):
+                rows[rank, f"product {product}"] += sum(taken)
+    found = traceconv.stats(out, by=["expert_peer", "expert_layer"], cache=False)
+    wrong = 0
+    for name, keys, wanted in (
+        ("expert_peer", ("Rank", "Peer", "Routed"), peers),
+        ("expert_layer", ("Rank", "Layer", "Rows"), rows),
+    ):
+        columns = (found[name].columns[key].tolist() for key in keys)
+        ours = {(rank, of): n for rank, of, n in zip(*columns, strict=True) if of != "all layers"}
+        right = sum(ours.get(key) == n for key, n in wanted.items())
+        print(f"     experts  {name}: {right} of {len(wanted)} right")
+        wrong += len(wanted) - right + len(ours.keys() - wanted.keys())
+    return wrong + (len(rows) != 3 * layers * ranks)
+
+
+MEMORY = ("memory", "memory_live", "memory_path", "memory_phase")
+
+
+def _torch_memory(python, folder):
+    """Every table of memory against the records of the trace, by plain loops."""
+    out = folder / "memory"
+    subprocess.run([python, str(HERE / "torch_memory.py"), str(out)], check=True)
+    tally = Capture(out, folder).compared()
+    counts = {name: tally.counts[name] for name in MEMORY}
+    equal = ", ".join(f"{name} {of[EQUAL]}" for name, of in counts.items())
+    print(f"      memory  {equal} figures right; different: {tally.differences or 'none'}")
+    return len(tally.differences) + sum(not of[EQUAL] for of in counts.values())
+
+
 def started(python, program, arguments):
     """Processes of a job, each with its arguments and a free port."""
     with socket.socket() as free:
@@ -203,6 +252,16 @@ def started(python, program, arguments):
         )
         for own in arguments
     ]  # fmt: skip
+
+
+RECORDS = {
+    "jax": _jax,
+    "torch-meshes": _torch,
+    "torch-operators": _torch_tables,
+    "torch-experts": _torch_experts,
+    "torch-memory": _torch_memory,
+}
+"""What records and compares each kind of job; the framework is the first word."""
 
 
 if __name__ == "__main__":
