@@ -143,6 +143,33 @@ def test_markdown_escapes_what_would_break_it():
 # -- the command ---------------------------------------------------------------------------------
 
 
+def test_what_computes_is_unknown_where_device_work_is_unclassified(tmp_path, capsys):
+    """In the table, the headline, the report and the verdict: no compute of 0 %; communication that
+    it may hide is an upper bound. The median of two steps is between them."""
+    lines = ["name,ts,dur,rank,stream"]
+    for rank, work in ((0, 5000), (1, 7000)):
+        for start, ends in ((0, 10_000), (10_000, 21_000)):
+            lines += [f"step {start},{start},{ends - start},{rank},"]
+            lines += [f"matmul,{start},{work},{rank},7"]
+            lines += [f"all_reduce,{start + work},{9000 - work},{rank},9"]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    log = [str(tmp_path / "log.csv"), "--map", "name=name,ts=ts:us,dur=dur:us,rank=rank,stream=stream"]
+    overlap = traceconv.stats(log[0], mapping=log[2], by="overlap")["overlap"]
+    assert np.isnan([overlap["Compute(%)"], overlap["Exposed Communication(%)"]]).all()
+    assert overlap["Unclassified(ns)"][0] == 5_000_000
+    assert run(["stats", *log]) == 0
+    heading, first = capsys.readouterr().out.splitlines()[1:3]
+    assert heading.split()[3:5] == ["p50(ms)", "p95(ms)"] and first.split()[2:5] == ["10.5"] * 2 + ["11.0"]
+    assert "Compute" not in heading and "Unclassified(%)" in heading
+    diagnosis = traceconv.diagnose(log[0], mapping=log[2], analyse=True)
+    assert "unclassified device work 6 ms (57 %)" in diagnosis.headline
+    assert "exposed communication at most 3 ms (29 %)" in diagnosis.headline
+    row = diagnosis.document["overview"]["overlap"]["rows"][0]
+    assert row["pure_compute_ns"] is None and row["unclassified_ns"] in (5_000_000, 7_000_000)
+    assert ">unknown<" in diagnosis.html_text()
+    assert "own computing" not in "".join(traceconv.stragglers(log[0], mapping=log[2]).lines())
+
+
 def test_steps_and_overlap_by_default(capsys):
     """In one table; whole ones on request."""
     assert run(["stats", SAMPLE]) == 0

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 EXPOSED, LATE, INPUT, IDLE, COPIES, PAUSE, COMPUTING = (
     "exposed", "late", "input", "idle", "copies", "pause", "computing",
-)  # fmt: skip
+)
+UNCLASSIFIED = "unclassified"  # fmt: skip
 _WORDS = {
     EXPOSED: "exposed communication", INPUT: "waiting for input",
     IDLE: "idle", COPIES: "exposed memory copies", PAUSE: "gaps between steps",
@@ -46,7 +47,7 @@ class Losses:
         marked = bool(pieces) and not any(step.whole_range for step in steps)
         if not pieces and known.sets:
             pieces = [known.sums()] if known.sums()["known"] else []
-        if not any(piece["computing"] for piece in pieces):
+        if not any(piece["computing"] or piece["unclassified"] for piece in pieces):
             return cls(per={})
         n = len(pieces) * known.devices
         sums = {
@@ -57,7 +58,7 @@ class Losses:
         waits = [ns for ns in waits if ns is not None]
         busy = sums["computing"] + sums["not_overlapped"]
         per = {
-            COMPUTING: sums["computing"] / n, EXPOSED: sums["not_overlapped"] / n,
+            COMPUTING: sums["computing"] / n, UNCLASSIFIED: sums["unclassified"] / n, EXPOSED: sums["not_overlapped"] / n,
             IDLE: (sums["free"] - sum(waits)) / n,
             COPIES: (sums["known"] - busy - sums["free"] - sums["unclassified"]) / n,
         }  # fmt: skip
@@ -122,6 +123,8 @@ def lost(every, late):
     some = INPUT in {name for one in known.values() for name in one.per}
     some &= any(one.waited < one.steps for one in known.values())
     bounds = {INPUT: " at least", IDLE: " at most"} if some else {}
+    if any(100 * one.per.get(UNCLASSIFIED, 0) * one.steps >= one.length for one in known.values()):
+        bounds[EXPOSED] = " at most"
     if any(2 * one.gaps < one.steps - 1 for one in known.values()):
         bounds[PAUSE] = " at least"
     for name in (EXPOSED, INPUT, IDLE, COPIES, PAUSE):
@@ -166,6 +169,10 @@ def headline(every, late, size):
         period += pause
         gaps = "known gaps" if any(one.name == PAUSE and one.bound for one in found) else "gaps"
         what = f"step {length(step)} + {gaps} {length(pause)} = {length(period)}"
+    unclassified = sum(one.per.get(UNCLASSIFIED, 0) for one in known) / len(known)
+    if 100 * unclassified >= period:
+        share = round(100 * unclassified / period)
+        what += f", unclassified device work {length(unclassified)} ({share} %)"
     named = [one for one in found if one.ns >= period / 100]
     if not named:
         idle = sum(one.per.get(name, 0) for one in known for name in (INPUT, IDLE)) / len(known)
@@ -186,10 +193,15 @@ def cards(every, late):
     period = sum(one.length / one.steps for one in known) / len(known)
     pause = sum(one.ns for one in found if one.name == PAUSE)
     period += pause if 100 * pause >= period else 0
-    computing = sum(one.per[COMPUTING] for one in known) / len(known)
+    computing, unclassified = (
+        sum(one.per[name] for one in known) / len(known) for name in (COMPUTING, UNCLASSIFIED)
+    )
+    working = {"Unclassified work": unclassified} if 100 * unclassified >= period else {}
+    if computing or not working:
+        working = {"Computing": computing, **working}
     named = {one.words.capitalize(): one.ns for one in found if one.ns >= period / 100}
     return {name: f"{round(100 * ns / period)} %"
-            for name, ns in {"Computing": computing, **named}.items()}  # fmt: skip
+            for name, ns in {**working, **named}.items()}  # fmt: skip
 
 
 def ranks(every):

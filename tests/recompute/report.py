@@ -45,8 +45,11 @@ def overlap_rows(every, tables):
         if kept:
             devices = every[rank].devices
             n = len(kept) * devices
-            means = {key: mean(sum(row[name] for row in kept), n) for key, name in _CLASSES.items()}
-            busy = sum(row[name] for row in kept for name in _BUSY)
+            may_compute = any(row["Pure Compute(ns)"] is None for row in kept)
+            means = {
+                key: mean(sum(row[name] or 0 for row in kept), n) for key, name in _CLASSES.items()
+            }
+            busy = sum(row[name] or 0 for row in kept for name in _BUSY)
             unknown = sum(row.get("Unclassified(ns)") or 0 for row in kept)
             rest = sum(row["Known(ns)"] - row["Idle(ns)"] for row in kept) - busy - unknown
             waits = [row["Input Wait(ns)"] for row in kept if row["Input Wait(ns)"] is not None]
@@ -55,6 +58,9 @@ def overlap_rows(every, tables):
                 "input_wait_ns": mean(sum(waits), n) if waits else None,
                 "input_wait_steps": len(waits),
             }  # fmt: skip
+            if may_compute:
+                unknown_keys = ("pure_compute_ns", "overlapped_ns", "exposed_ns", "copy_ns")
+                found[rank] |= dict.fromkeys(unknown_keys)
             if any(row.get("Unclassified(ns)") for _, row in tables["overlap"]):
                 found[rank]["unclassified_ns"] = mean(unknown, n)
     marked = any(not step.whole_range for rank in found for step in every[rank].steps)

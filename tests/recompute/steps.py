@@ -492,13 +492,21 @@ def overlap(every):
 
 def _means(group):
     """Column by column, over the ranks of which it is known."""
+    group = [_known(one) for one in group]
     known = {cls: [one[cls] for one in group if one[cls] is not None] for cls in FIGURES}
     return {cls: mean(sum(ns), len(ns)) if ns else UNKNOWN for cls, ns in known.items()}
 
 
+def _known(figures):
+    """Without what unclassified tasks leave open where nothing is known to compute."""
+    if figures["unclassified"] and not figures["computing"]:
+        return figures | dict.fromkeys(("computing", "communication", "not_overlapped"))
+    return figures
+
+
 def _legends(figures, source):
     compute, comm, alone, idle, copies, copies_alone, unclassified, known, waits = (
-        figures[cls] for cls in FIGURES
+        _known(figures)[cls] for cls in FIGURES
     )
     source = {"Source": source}
     if known is None:
@@ -506,9 +514,14 @@ def _legends(figures, source):
     if unclassified is not None:
         shares = (unclassified, percent(unclassified, known))
         source |= dict(zip(_UNCLASSIFIED, shares, strict=True))
+    hidden = pure = None
+    shares = (UNKNOWN, UNKNOWN)
+    if compute is not None:
+        hidden, pure = comm - alone, compute - (comm - alone)
+        shares = percent(compute, known), percent(alone, known)
     values = (
-        compute, compute - (comm - alone), comm - alone, alone, idle, known, copies, copies_alone,
-        percent(compute, known), percent(alone, known), percent(idle, known),
+        compute, pure, hidden, alone, idle, known, copies, copies_alone,
+        *shares, percent(idle, known),
         percent(known - idle, known), waits, UNKNOWN if waits is None else percent(waits, known),
     )  # fmt: skip
     return dict(zip(_LEGENDS, values, strict=True)) | source

@@ -50,7 +50,8 @@ def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losse
         int(column.sum())
         for column in (steps.known_ns, steps.computing_ns, steps.not_overlapped_ns, steps.free_ns)
     )
-    if not computing:  # copies and collectives do not tell what the device did besides
+    unclassified = int(np.maximum(steps.unclassified_ns, 0).sum())
+    if not (computing or unclassified):  # copies and collectives do not tell what else there was
         return Losses()
     return Losses(
         steps=len(steps),
@@ -58,11 +59,8 @@ def losses(steps: StepTable, overlap: OverlapSums | None, devices: int) -> Losse
         known_ns=known_ns,
         computing_ns=computing,
         exposed_ns=exposed,
-        copies_ns=known_ns
-        - computing
-        - exposed
-        - free
-        - int(np.maximum(steps.unclassified_ns, 0).sum()),
+        unclassified_ns=unclassified,
+        copies_ns=known_ns - computing - unclassified - exposed - free,
         free_ns=free,
         input_ns=int(waits[waits >= 0].sum()) if (waits >= 0).any() else UNKNOWN,
         input_steps=int(np.count_nonzero(waits >= 0)),
@@ -108,11 +106,11 @@ def stated_losses(columns: Columns, rank: int) -> dict[int, Losses]:
 
 def _of_capture(overlap: OverlapSums, devices: int) -> Losses:
     sums = overlap.sums_ns
-    if not sums.computing:
+    if not (sums.computing or sums.unclassified):
         return Losses()
     copies = sums.known - sums.computing - sums.not_overlapped - sums.unclassified - overlap.idle_ns
-    return Losses(int(sums.known > 0), False, sums.known, sums.computing, sums.not_overlapped,
-                  copies, overlap.idle_ns, devices=devices)  # fmt: skip
+    return Losses(int(sums.known > 0), False, sums.known, sums.computing, sums.unclassified,
+                  sums.not_overlapped, copies, overlap.idle_ns, devices=devices)  # fmt: skip
 
 
 def waiting_for_input(input_ns: I64, known_ns: I64) -> NDArray[np.bool_]:
@@ -164,7 +162,8 @@ class Loss(msgspec.Struct, frozen=True):
         rank, stage: that others wait for, -1 of other classes.
         rest: whether the class holds more, which another loss names as waiting for a rank or stage.
         bound: "" if it is known exactly; "least" for waiting for input that only some steps record
-            and for gaps if less than half are known, "most" for the rest of the idle time.
+            and for gaps if less than half are known, "most" for the rest of the idle time, and for
+            exposed communication that unclassified work may hide.
     """
 
     name: str
@@ -205,6 +204,8 @@ def lost(by_rank: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]
     input_counts = [(rank_losses.input_steps, rank_losses.steps) for rank_losses in known.values()]
     is_partial = any(n for n, _ in input_counts) and any(n < steps for n, steps in input_counts)
     bounds = {INPUT: "least", IDLE: "most"} if is_partial else {}
+    if any(100 * rank_losses.unclassified_ns >= rank_losses.known_ns for rank_losses in known.values()):
+        bounds[EXPOSED] = "most"
     if any(2 * rank_losses.pauses < rank_losses.steps - 1 for rank_losses in known.values()):
         bounds[PAUSE] = "least"
     for name in (EXPOSED, INPUT, IDLE, COPIES, PAUSE):

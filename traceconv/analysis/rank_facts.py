@@ -20,7 +20,7 @@ EXPOSED, LATE, INPUT, IDLE, COPIES = "exposed", "late", "input", "idle", "copies
 PAUSE = "pause"
 """Classes of lost time."""
 
-COMPUTING = "computing"
+COMPUTING, UNCLASSIFIED = "computing", "unclassified"
 
 
 class Losses(msgspec.Struct, frozen=True):
@@ -32,6 +32,8 @@ class Losses(msgspec.Struct, frozen=True):
         devices:  of the rank. All lengths are summed over them, and those per step are means.
         known_ns: their device time as far as it was recorded.
         computing_ns, exposed_ns, copies_ns: parts of it.
+        unclassified_ns: the part in which nothing but tasks of unknown types runs; these may compute,
+            and hide communication.
         free_ns:  idle, whatever for.
         input_ns: the part of ``free_ns`` that waits for input; :data:`UNKNOWN` where no source says
             so of any step.
@@ -46,6 +48,7 @@ class Losses(msgspec.Struct, frozen=True):
     per_step: bool = True
     known_ns: int = 0
     computing_ns: int = 0
+    unclassified_ns: int = 0
     exposed_ns: int = 0
     copies_ns: int = 0
     free_ns: int = 0
@@ -67,6 +70,7 @@ class Losses(msgspec.Struct, frozen=True):
         waits = max(self.input_ns, 0)
         sums = {EXPOSED: self.exposed_ns, INPUT: waits, IDLE: self.free_ns - waits,
                 COPIES: self.copies_ns, COMPUTING: self.computing_ns,
+                UNCLASSIFIED: self.unclassified_ns,
                 PAUSE: self.pause_ns if self.knows(PAUSE) else 0}  # fmt: skip
         return sums[name] / (self.steps * self.devices) if self.steps else 0.0
 

@@ -106,7 +106,9 @@ class WatchedWindow:
             "step_ns": round(known_ns / len(rows)) if rows else None,
             "slowdown": replay.get("slowdown"),
             **{
-                f"{name}_share": sum(row[key] for row in rows) / known_ns if known_ns else None
+                f"{name}_share": sum(row[key] for row in rows) / known_ns
+                if known_ns and all(row[key] is not None for row in rows)
+                else None
                 for name, key in _SHARES.items()
             },
             "verdict": judged["verdict"],

@@ -15,6 +15,7 @@ from traceconv.options import values
 if TYPE_CHECKING:
     from traceconv.analysis.tables.catalog import Statistics
     from traceconv.analysis.tables.definition import Result
+    from traceconv.core.columns import I64
 
 FORMATS = ("text", "csv", "json", "md", "parquet", "xlsx", "speedscope.json", "folded")
 FLAMES = ("speedscope.json", "folded")
@@ -190,7 +191,9 @@ def step_digest(statistics: Statistics) -> Result | None:
             rows_of.setdefault((rank, graph), []).append(row)
     if not rows_of:
         return None
-    shares = ("Total Compute(ns)", "Communication Not Overlapped(ns)", "Idle(ns)")
+    shares = {"Compute(%)": "Total Compute(ns)", "Unclassified(%)": "Unclassified(ns)",
+              "Exposed Comm.(%)": "Communication Not Overlapped(ns)", "Idle(%)": "Idle(ns)"}  # fmt: skip
+    shares = {heading: name for heading, name in shares.items() if name in source}
     graphs = ("Graph",) * any(graph != ABSENT for _, graph in rows_of)
     rows = []
     for (rank, graph), step_rows in sorted(rows_of.items()):
@@ -199,11 +202,8 @@ def step_digest(statistics: Statistics) -> Result | None:
         of_one = sum(max(device_ns.get(step, 0), 0) for step in steps) if of_devices else 0
         devices = max(round(int(total.sum()) / of_one), 1) if of_one else 1
         length = total // devices
-        p50, p95 = np.percentile(length, [50, 95], method="inverted_cdf").tolist()
-        percentages = [
-            100 * int(source[name][step_rows].sum()) / int(total.sum()) if of_devices else np.nan
-            for name in shares
-        ]
+        p50, p95 = np.median(length), np.percentile(length, 95, method="inverted_cdf")
+        percentages = [_share(source[name][step_rows], total) for name in shares.values()]
         worst = int(length.argmax())
         mean = int(length.sum()) // len(length)
         spread = (mean, int(p50), int(p95), int(length[worst]))
@@ -212,7 +212,7 @@ def step_digest(statistics: Statistics) -> Result | None:
     rows.sort(key=lambda row: -row[2 + len(graphs)])
     defined = Column.parse(
         f"Rank, {'Graph, ' * bool(graphs)}Steps, Mean(ns), p50(ns), p95(ns), Max(ns), Worst Step, "
-        "Compute(%), Exposed Comm.(%), Idle(%)"
+        f"{', '.join(shares)}"
     )
     kinds = {"int": np.int64, "float": np.float64}
     data = {
@@ -225,6 +225,14 @@ def step_digest(statistics: Statistics) -> Result | None:
     title = "Steps per rank, the slowest first"
     table = Table("digest", title, "", "", defined, lambda _: NOTHING, lambda _: NOTHING)
     return Result(table, DataTable("digest", data, {}), len(rows))
+
+
+def _share(part_ns: I64, known_ns: I64) -> float:
+    """Part of the known time of the rows in which it is known, percent; NaN if in none."""
+    import numpy as np
+
+    known = part_ns >= 0
+    return float(100 * part_ns[known].sum() / known_ns[known].sum()) if known.any() else np.nan
 
 
 def _of_paths(arguments: dict[str, Any]) -> None:

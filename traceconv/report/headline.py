@@ -16,6 +16,7 @@ from traceconv.analysis.rank_facts import (
     INPUT,
     LATE,
     PAUSE,
+    UNCLASSIFIED,
     Losses,
 )
 from traceconv.core.job_shape import NO_SHAPE, JobShape
@@ -41,6 +42,7 @@ class Lost(msgspec.Struct, frozen=True):
         step_ns: the mean step of the ranks of which it is known, 0 if of none.
         gap_ns:  the gaps between steps, per step, if they are material; they are in no step.
         computing_ns: the part of the step in which devices compute.
+        unclassified_ns: the part in which it is unknown whether they do, if it is material.
         per_step: whether steps are marked; else it is all that was recorded.
         steps:   how many each rank has.
         losses:  the material ones, largest first.
@@ -49,6 +51,7 @@ class Lost(msgspec.Struct, frozen=True):
     step_ns: float = 0.0
     gap_ns: float = 0.0
     computing_ns: float = 0.0
+    unclassified_ns: float = 0.0
     per_step: bool = True
     steps: tuple[int, ...] = ()
     losses: tuple[Loss, ...] = ()
@@ -67,10 +70,12 @@ class Lost(msgspec.Struct, frozen=True):
         classes = lost(by_rank, late)
         gap_ns = sum(loss.ns for loss in classes if loss.name == PAUSE)
         gap_ns = gap_ns if gap_ns >= _LEAST * step_ns else 0.0
+        unclassified_ns = sum(losses.per(UNCLASSIFIED) for losses in measured) / len(measured)
         return cls(
             step_ns,
             gap_ns,
             sum(losses.per(COMPUTING) for losses in measured) / len(measured),
+            unclassified_ns if unclassified_ns >= _LEAST * (step_ns + gap_ns) else 0.0,
             all(losses.per_step for losses in measured),
             tuple(losses.steps for losses in measured),
             tuple(loss for loss in classes if loss.ns >= _LEAST * (step_ns + gap_ns)),
@@ -121,6 +126,9 @@ def headline(
         return f"{subject}: {'; '.join([*waits, unknown])}"
     subject = subject if len(by_rank) == 1 else f"Mean of {subject[:1].lower()}{subject[1:]}"
     step = summary.length() + ("" if summary.gap_ns else _from(by_rank))
+    if summary.unclassified_ns:
+        unclassified = f"{time(summary.unclassified_ns)} ({summary.percent(summary.unclassified_ns)})"
+        step += f", unclassified device work {unclassified}"
     if not summary.losses:
         idle = sum(loss.ns for loss in lost(by_rank) if loss.name in (INPUT, IDLE))
         busy = 100 * (1 - idle / summary.step_ns)

@@ -187,7 +187,7 @@ def _by_loss(overview: Data, rows: Sequence[Data]) -> list[Data]:
 
     def order(row: Data) -> tuple[bool, int, int, int]:
         rank = row["rank"]
-        busy = row.get("pure_compute_ns", 0) + row.get("overlapped_ns", 0)
+        busy = (row["pure_compute_ns"] or 0) + (row["overlapped_ns"] or 0)
         return rank not in culprits, -late.get(str(rank), 0), -busy, rank
 
     return sorted(rows, key=order)
@@ -202,7 +202,7 @@ def _overlap(overview: Data) -> list[Block]:
     if len(rows) > RANKS_DRAWN:
         middle = rows[_FIRST:-_LAST]
         keys = [*(key for key, _, _ in shown), "known_ns"]
-        mean = {key: sum(row.get(key, 0) for row in middle) // len(middle) for key in keys}
+        mean = {key: sum(row.get(key) or 0 for row in middle) // len(middle) for key in keys}
         mean_row = {"name": f"{len(middle)} others (mean)", **mean}
         drawn = [*rows[:_FIRST], mean_row, *rows[-_LAST:]]
     longest = max(row["known_ns"] for row in rows) or 1
@@ -210,10 +210,9 @@ def _overlap(overview: Data) -> list[Block]:
         Bar(
             row.get("name") or f"rank {row['rank']}",
             [
-                (kind, row.get(key, 0) / longest,
-                 f"{words}: {say.exact(row.get(key, 0))} "
-                 f"({say.percent(row.get(key, 0), row['known_ns'])})")
+                (kind, ns / longest, f"{words}: {say.exact(ns)} ({say.percent(ns, row['known_ns'])})")
                 for key, kind, words in shown
+                if (ns := row.get(key, 0)) is not None
             ],
             say.time(row["known_ns"]),
             marked=row.get("rank") in culprits,
@@ -223,7 +222,8 @@ def _overlap(overview: Data) -> list[Block]:
     head = ["rank", "steps", "known", *(words for _, _, words in shown), "of it waiting for input"]
     table = [
         [row["rank"], row["steps"], time(row["known_ns"]),
-         *(Styled(f"{say.time(ns)} ({say.percent(ns, row['known_ns'])})", exact=say.exact(ns))
+         *("unknown" if ns is None else
+           Styled(f"{say.time(ns)} ({say.percent(ns, row['known_ns'])})", exact=say.exact(ns))
            for ns in (row.get(key, 0) for key, _, _ in shown)), Styled(say.waiting(row))]
         for row in rows
     ]  # fmt: skip

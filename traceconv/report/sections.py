@@ -137,7 +137,10 @@ def _overlap(result: Result, unmarked: Collection[int], devices: Mapping[int, in
     # figures of a table for steps that are not in the timeline were not measured by it
     placed = steps & (rows["Window"] != ABSENT)
     steps &= placed | ~np.isin(rows[RANK], rows[RANK][placed])
-    is_known = np.logical_and.reduce([rows[heading] != ABSENT for heading in _CLASSES.values()])
+    is_known = (rows["Known(ns)"] != ABSENT) & (rows["Idle(ns)"] != ABSENT)
+    # tasks of unknown types may compute, and hide communication
+    may_compute = rows.get(_UNCLASSIFIED, np.zeros(len(steps), np.int64)) > 0
+    is_known &= (rows["Pure Compute(ns)"] != ABSENT) | may_compute
     worked = steps & is_known & (rows["Known(ns)"] > 0)
     keep = worked if worked.any() else is_known & (rows["Step"] == ABSENT)
     if not keep.any():
@@ -155,6 +158,8 @@ def _overlap(result: Result, unmarked: Collection[int], devices: Mapping[int, in
         # on GPUs copies that nothing hides are the rest; on NPUs they are idle time
         sums["copy_ns"] = 2 * sums["known_ns"] - sum(sums.values())
         means: dict[str, int | None] = {k: (2 * ns + n) // (2 * n) for k, ns in sums.items()}
+        if (rows["Pure Compute(ns)"][of_rank] == ABSENT).any():
+            means |= dict.fromkeys(("pure_compute_ns", "overlapped_ns", "exposed_ns", "copy_ns"))
         waits = rows["Input Wait(ns)"][of_rank]
         waits = waits[waits != ABSENT]
         means["input_wait_ns"] = (2 * int(waits.sum()) + n) // (2 * n) if len(waits) else None
@@ -410,6 +415,7 @@ def job_shape(shape: JobShape, overlap: Section) -> Section:
     computing_by_rank = {
         row["rank"]: row["pure_compute_ns"] + row["overlapped_ns"]
         for row in overlap.get("rows", ())
+        if row["pure_compute_ns"] is not None
     }
     document = shape.as_dict()
     rows = [

@@ -36,10 +36,19 @@ def _busy(lost: Lost, overlap: Told) -> str:
     subject = "No step is marked"
     if overlap["per"] == "step":
         subject = f"{_counted([row['steps'] for row in overlap['rows']], 'step')} with device work"
-    shares = [f"computing {lost.percent(lost.computing_ns)}"] if lost.steps else []
+    shares = [f"{words} {lost.percent(ns)}" for words, ns in _working(lost)]
     shares.append("device utilisation " + " ".join(_utilisation(overlap)))
     coverage = "; ".join(overlap.get("coverage", ()))
     return f"{subject}: {', '.join(shares)}{f' ({coverage})' if coverage else ''}."
+
+
+def _working(lost: Lost) -> list[tuple[str, float]]:
+    """The time in which devices work for themselves, by what is known of it."""
+    if not lost.steps:
+        return []
+    unclassified = [("unclassified work", lost.unclassified_ns)] * (lost.unclassified_ns > 0)
+    computing = [("computing", lost.computing_ns)]
+    return [*computing * (lost.computing_ns > 0 or not unclassified), *unclassified]
 
 
 def _counted(steps: Sequence[int], noun: str) -> str:
@@ -96,7 +105,7 @@ def tiles(lost: Lost, overlap: Told, verdict: Told, shape: JobShape) -> list[dic
         note = f"and gaps of {time(lost.gap_ns)}" if lost.gap_ns else mean
         figures.append((per, time(lost.step_ns), note))
         basis = "of step and gaps" if lost.gap_ns else "of a step" if lost.per_step else "of it"
-        shares = [("computing", lost.computing_ns, basis)]
+        shares = [(words, ns, basis) for words, ns in _working(lost)]
         for loss in lost.losses:  # how long others wait is another figure than the cost of a rank
             of_what = f"{basis}, mean of all ranks" if loss.name == LATE else basis
             shares.append((words_of(loss, shape), loss.ns, of_what))

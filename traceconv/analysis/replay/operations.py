@@ -99,7 +99,7 @@ def operations(trace: Trace, records: CollectiveRecords) -> Operations:
     work = _Work.of(trace, rows, start, end, steps_of)
     idle = _Idle.of(trace, union(*work.spans.T))
     held = {
-        COMPUTE: kernels,
+        COMPUTE: kernels & (events.op == OpClass.COMPUTE),
         COPY: copies,
         HOST: trace.rows_of(Layer.HOST, Layer.RUNTIME)
         & (events.kind == Kind.SLICE)

@@ -360,13 +360,13 @@ class _Judging:
             dur_ns=dur,
             coordinates=self.replay.shape.label(graph.ranks[column]),
             hidden=hidden,
-            idle=self._idle(graph.ranks[column]),
+            **self._unknown(graph.ranks[column]),
         )
 
-    def _idle(self, rank: int) -> bool:
-        """Whether a rank has no recorded host call."""
+    def _unknown(self, rank: int) -> dict[str, bool]:
+        """Whether a rank has no recorded host call, and no task that is known to compute."""
         recorded = {summary.rank: summary.replay.recorded for summary in self.replay.every}
-        return HOST not in recorded[rank]
+        return {"idle": HOST not in recorded[rank], "unclassified": COMPUTE not in recorded[rank]}
 
     def _place(self, column: int, late: NDArray[np.bool_]) -> tuple[str, int, int]:
         """The kernel that begins the operation that shows most, its start on the rank's own clock,
@@ -487,7 +487,7 @@ class _Judging:
                 rank, pattern, round(float(longest[row])), round(float(gain[row])),
                 parts_ns=tuple(round(float(ns)) for ns in parts), late_steps=(number,),
                 peers=len(peers), step=number, coordinates=replay.shape.label(rank),
-                idle=self._idle(rank),
+                **self._unknown(rank),
             )  # fmt: skip
         return findings
 

@@ -84,6 +84,7 @@ class Finding(msgspec.Struct, frozen=True):
         hidden:  whether ``excess_ns`` is how much later it begins communication, all of a step
             together, while it works: its own time is not longer.
         idle:    whether host calls were not recorded, so that what else it is idle for is unknown.
+        unclassified: whether no device work is known to compute.
     """
 
     rank: int
@@ -106,6 +107,7 @@ class Finding(msgspec.Struct, frozen=True):
     coordinates: str = ""
     hidden: bool = False
     idle: bool = False
+    unclassified: bool = False
 
     @property
     def called(self) -> str:
@@ -122,6 +124,8 @@ class Finding(msgspec.Struct, frozen=True):
         """The reason in a word; "" if it is unknown."""
         if self.idle and self.sort == HOST:
             return "idle time"
+        if self.unclassified and self.sort == COMPUTE:
+            return "unclassified work"
         return _CAUSES[self.sort] if self.parts_ns and max(self.parts_ns) > 0 else ""
 
     @property
@@ -501,11 +505,8 @@ class Verdict(msgspec.Struct, frozen=True):
         named = (finding for finding in self.culprits if not finding.hidden)
         return longer | {finding.rank: finding.excess_ns for finding in named}
 
-    @property
-    def _hosts_recorded(self) -> bool:
-        return (
-            any(HOST in one.replay.recorded for one in self.replay.every) if self.replay else False
-        )
+    def _recorded(self, sort: int) -> bool:
+        return bool(self.replay) and any(sort in one.replay.recorded for one in self.replay.every)
 
     def rank_lines(self, every: bool = False) -> list[str]:
         """A table of the ranks: those that the verdict names first, marked; then those that take
@@ -531,8 +532,10 @@ class Verdict(msgspec.Struct, frozen=True):
         shown = order if every else order[:_ROWS]
         lengths = {
             "longer": [longer[rank] for rank in shown],
-            "own computing": [parts[rank][COMPUTE] for rank in shown],
-            "own host" if self._hosts_recorded else "own idle": [
+            "own computing" if self._recorded(COMPUTE) else "own work": [
+                parts[rank][COMPUTE] for rank in shown
+            ],
+            "own host" if self._recorded(HOST) else "own idle": [
                 parts[rank][HOST] for rank in shown
             ],
             "waiting": [max(self.replay.step_ns - alone[rank], 0) for rank in shown],

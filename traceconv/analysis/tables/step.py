@@ -421,7 +421,10 @@ _SOURCES = {Covered.NOT: "", Covered.TIMELINE: "timeline", Covered.VENDOR_TABLE:
 
 
 def _overlap(ranked: Ranked) -> Columns:
-    rows = stacked(ranked)
+    rows = dict(stacked(ranked))
+    unknown = (rows["computing_ns"] == 0) & (rows["unclassified_ns"] > 0)
+    for name in ("computing_ns", "communication_ns", "not_overlapped_ns"):
+        rows[name] = np.where(unknown, ABSENT, rows[name])
     if len(ranked) > 1:
         known_rows = {name: column[rows["known_ns"] != ABSENT] for name, column in rows.items()}
         groups = Groups.of(known_rows["graph"], _dense(known_rows["step"]), known_rows["window"])
@@ -641,7 +644,8 @@ TABLES: Sequence[Table] = (
         "on NPUs |Known| - |K or M|, for there copies are idle time: the vendor's Free, and what "
         "is before the first task and after the last one. Unclassified, where it occurs, = tasks "
         "of types that no table of their producer has, while the device does nothing else; it is "
-        "not part of Idle. Utilization = 100 - Idle / Known. Input Wait = the part of Idle while "
+        "not part of Idle, and where nothing else may compute, compute and what it hides are unknown. "
+        "Utilization = 100 - Idle / Known. Input Wait = the part of Idle while "
         "the host, or the device itself, waits for input: ranges of data loaders, GetNext, fetches "
         "in tables of the device queue; it is unknown if no source records it. Percentages are of "
         "Known. All are the overlap lanes of the trace, clipped to the window; Source says if they "
