@@ -153,13 +153,19 @@ def test_what_computes_is_unknown_where_device_work_is_unclassified(tmp_path, ca
             lines += [f"matmul,{start},{work},{rank},7"]
             lines += [f"all_reduce,{start + work},{9000 - work},{rank},9"]
     (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
-    log = [str(tmp_path / "log.csv"), "--map", "name=name,ts=ts:us,dur=dur:us,rank=rank,stream=stream"]
+    log = [
+        str(tmp_path / "log.csv"),
+        "--map",
+        "name=name,ts=ts:us,dur=dur:us,rank=rank,stream=stream",
+    ]
     overlap = traceconv.stats(log[0], mapping=log[2], by="overlap")["overlap"]
     assert np.isnan([overlap["Compute(%)"], overlap["Exposed Communication(%)"]]).all()
     assert overlap["Unclassified(ns)"][0] == 5_000_000
     assert run(["stats", *log]) == 0
     heading, first = capsys.readouterr().out.splitlines()[1:3]
-    assert heading.split()[3:5] == ["p50(ms)", "p95(ms)"] and first.split()[2:5] == ["10.5"] * 2 + ["11.0"]
+    assert heading.split()[3:5] == ["p50(ms)", "p95(ms)"] and first.split()[2:5] == ["10.5"] * 2 + [
+        "11.0"
+    ]
     assert "Compute" not in heading and "Unclassified(%)" in heading
     diagnosis = traceconv.diagnose(log[0], mapping=log[2], analyse=True)
     assert "unclassified device work 6 ms (57 %)" in diagnosis.headline

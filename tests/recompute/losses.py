@@ -4,7 +4,13 @@ the mean over ranks; and the line that names them."""
 from dataclasses import dataclass
 
 EXPOSED, LATE, INPUT, IDLE, COPIES, PAUSE, COMPUTING = (
-    "exposed", "late", "input", "idle", "copies", "pause", "computing",
+    "exposed",
+    "late",
+    "input",
+    "idle",
+    "copies",
+    "pause",
+    "computing",
 )
 UNCLASSIFIED = "unclassified"  # fmt: skip
 _WORDS = {
@@ -58,7 +64,8 @@ class Losses:
         waits = [ns for ns in waits if ns is not None]
         busy = sums["computing"] + sums["not_overlapped"]
         per = {
-            COMPUTING: sums["computing"] / n, UNCLASSIFIED: sums["unclassified"] / n, EXPOSED: sums["not_overlapped"] / n,
+            COMPUTING: sums["computing"] / n, UNCLASSIFIED: sums["unclassified"] / n,
+            EXPOSED: sums["not_overlapped"] / n,
             IDLE: (sums["free"] - sum(waits)) / n,
             COPIES: (sums["known"] - busy - sums["free"] - sums["unclassified"]) / n,
         }  # fmt: skip

@@ -204,7 +204,9 @@ def lost(by_rank: Mapping[int, Losses], late: Sequence[Late] = ()) -> list[Loss]
     input_counts = [(rank_losses.input_steps, rank_losses.steps) for rank_losses in known.values()]
     is_partial = any(n for n, _ in input_counts) and any(n < steps for n, steps in input_counts)
     bounds = {INPUT: "least", IDLE: "most"} if is_partial else {}
-    if any(100 * rank_losses.unclassified_ns >= rank_losses.known_ns for rank_losses in known.values()):
+    if any(
+        100 * rank_losses.unclassified_ns >= rank_losses.known_ns for rank_losses in known.values()
+    ):
         bounds[EXPOSED] = "most"
     if any(2 * rank_losses.pauses < rank_losses.steps - 1 for rank_losses in known.values()):
         bounds[PAUSE] = "least"

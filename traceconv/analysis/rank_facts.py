@@ -32,8 +32,8 @@ class Losses(msgspec.Struct, frozen=True):
         devices:  of the rank. All lengths are summed over them, and those per step are means.
         known_ns: their device time as far as it was recorded.
         computing_ns, exposed_ns, copies_ns: parts of it.
-        unclassified_ns: the part in which nothing but tasks of unknown types runs; these may compute,
-            and hide communication.
+        unclassified_ns: the part in which nothing but tasks of unknown types runs; these may
+            compute, and hide communication.
         free_ns:  idle, whatever for.
         input_ns: the part of ``free_ns`` that waits for input; :data:`UNKNOWN` where no source says
             so of any step.

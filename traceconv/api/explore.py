@@ -112,7 +112,7 @@ class Exploration:
             "findings": overview["findings"],
             "remedies": overview["what_if"],
             "replay_error": replay.error if replay else None,
-            "step_ns": round(float(replay.base.mean())) if replay else None,
+            "step_ns": round(replay.step_ns) if replay else None,
             "map": rank_map.rank_map(replay) if replay else {"missing": f"no data: {why}"},
             "changes": [*rank_map.knobs(replay, overview)] if replay else [],
         }

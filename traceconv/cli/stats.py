@@ -191,9 +191,14 @@ def step_digest(statistics: Statistics) -> Result | None:
             rows_of.setdefault((rank, graph), []).append(row)
     if not rows_of:
         return None
-    shares = {"Compute(%)": "Total Compute(ns)", "Unclassified(%)": "Unclassified(ns)",
-              "Exposed Comm.(%)": "Communication Not Overlapped(ns)", "Idle(%)": "Idle(ns)"}  # fmt: skip
-    shares = {heading: name for heading, name in shares.items() if name in source}
+    shares = {
+        "Compute(%)": "Total Compute(ns)",
+        "Unclassified(%)": "Unclassified(ns)",
+        "Exposed Comm.(%)": "Communication Not Overlapped(ns)",
+        "Idle(%)": "Idle(ns)",
+    }
+    if shares["Unclassified(%)"] not in source:
+        del shares["Unclassified(%)"]
     graphs = ("Graph",) * any(graph != ABSENT for _, graph in rows_of)
     rows = []
     for (rank, graph), step_rows in sorted(rows_of.items()):
@@ -203,7 +208,10 @@ def step_digest(statistics: Statistics) -> Result | None:
         devices = max(round(int(total.sum()) / of_one), 1) if of_one else 1
         length = total // devices
         p50, p95 = np.median(length), np.percentile(length, 95, method="inverted_cdf")
-        percentages = [_share(source[name][step_rows], total) for name in shares.values()]
+        percentages = [
+            _share(source[name][step_rows], total) if of_devices else np.nan
+            for name in shares.values()
+        ]
         worst = int(length.argmax())
         mean = int(length.sum()) // len(length)
         spread = (mean, int(p50), int(p95), int(length[worst]))

@@ -127,7 +127,9 @@ def headline(
     subject = subject if len(by_rank) == 1 else f"Mean of {subject[:1].lower()}{subject[1:]}"
     step = summary.length() + ("" if summary.gap_ns else _from(by_rank))
     if summary.unclassified_ns:
-        unclassified = f"{time(summary.unclassified_ns)} ({summary.percent(summary.unclassified_ns)})"
+        unclassified = (
+            f"{time(summary.unclassified_ns)} ({summary.percent(summary.unclassified_ns)})"
+        )
         step += f", unclassified device work {unclassified}"
     if not summary.losses:
         idle = sum(loss.ns for loss in lost(by_rank) if loss.name in (INPUT, IDLE))

@@ -210,7 +210,8 @@ def _overlap(overview: Data) -> list[Block]:
         Bar(
             row.get("name") or f"rank {row['rank']}",
             [
-                (kind, ns / longest, f"{words}: {say.exact(ns)} ({say.percent(ns, row['known_ns'])})")
+                (kind, ns / longest,
+                 f"{words}: {say.exact(ns)} ({say.percent(ns, row['known_ns'])})")
                 for key, kind, words in shown
                 if (ns := row.get(key, 0)) is not None
             ],

@@ -34,6 +34,7 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.engine import replayed
 from traceconv.analysis.replay.graph import Unusable
 from traceconv.analysis.replay.job import Replay, replay_of
+from traceconv.analysis.replay.operations import HOST
 from traceconv.analysis.replay.own import work_parts
 from traceconv.core.clock import time_text
 from traceconv.core.columns import I64
@@ -330,7 +331,12 @@ class _Walk:
                 continue
             self.outside = set()
             own_segments = self._of_step(step, start, end, order[borders[row] : borders[row + 1]])
-            steps[step] = start, end, own_segments[0].rank
+            if tail := int(graph.tails_ns[row]):
+                last = own_segments[0].rank
+                parts = tuple(tail * (part == SORTS[HOST]) for part in PARTS)
+                is_sure = own_segments[0].certain
+                own_segments.insert(0, Segment(step, last, end, end + tail, parts, certain=is_sure))
+            steps[step] = start, end + tail, own_segments[0].rank
             segments += own_segments
             if self.outside:
                 unchecked[step] = tuple(graph.ranks[column] for column in sorted(self.outside))

@@ -76,6 +76,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         steps:  (steps, 2): recording window and number, in order of time.
         recorded_ns: (steps,): how long each took, from its origin to the end of the last rank.
         pauses_ns: (steps,): from the end of the step before to the origin, in none of the steps.
+        tails_ns: (steps,): from there to the end of the device windows, where no step follows.
         since:  (steps,): the step from whose origin replayed times count: the same one where steps
             of all ranks begin together (see the module), else the first of its recording window.
         rank, step: per operation, indexes into ``ranks`` and ``steps``.
@@ -104,6 +105,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     steps: I64
     recorded_ns: F64
     pauses_ns: F64
+    tails_ns: F64
     since: I64
     rank: I32
     step: I32
@@ -198,10 +200,12 @@ def graph_of(
     ahead = _ahead(end, rank, step, error)
     start -= ahead[rank]
     end -= ahead[rank]
-    opened = np.full(len(steps), np.iinfo(np.int64).max)
+    opened, closed = np.full((2, len(steps)), [[np.iinfo(np.int64).max], [np.iinfo(np.int64).min]])
     for o, f, by in zip(ranks, first_rows.tolist(), ahead.tolist(), strict=False):
-        begun = clocks.corrected(o.rank, o.replay.steps[:, 2])[o.replay.step]
-        np.minimum.at(opened, step[f : f + len(begun)], begun - by)
+        of_step = step[f : f + len(o.replay)]
+        for times, column, extreme in ((opened, 2, np.minimum), (closed, 3, np.maximum)):
+            at = clocks.corrected(o.rank, o.replay.steps[:, column])[o.replay.step]
+            extreme.at(times, of_step, at - by)
     call = np.concatenate([summary.replay.call for summary in ranks])
     before = np.concatenate(
         [np.where(o.replay.before >= 0, o.replay.before + f, n).astype(np.int32)
@@ -237,7 +241,7 @@ def graph_of(
     worked = kind[part] < 0
     name, part = name[worked], part[worked]
     part_ns, part_count = part_ns[worked], part_count[worked]
-    origins = _Origins.of(start, end, step, rank, steps, opened)
+    origins = _Origins.of(start, end, step, rank, steps, opened, closed)
     if origins.together:  # no edges to other steps
         for column in before.T:
             column[step[np.minimum(column, max(n - 1, 0))] != step] = n
@@ -257,6 +261,7 @@ def graph_of(
         steps=steps,
         recorded_ns=origins.recorded_ns,
         pauses_ns=origins.pauses_ns,
+        tails_ns=origins.tails_ns,
         since=origins.since,
         rank=rank[order],
         step=step,
@@ -313,6 +318,7 @@ class _Origins(msgspec.Struct, frozen=True):
         origin_ns: of each step; of one that follows the step before, when that ended on all ranks.
         recorded_ns: from there to the end of the last rank.
         pauses_ns: from the end of the step before to the origin.
+        tails_ns: as in :class:`Graph`.
         together: whether ranks begin a step when the last has ended the step before.
         since: as in :class:`Graph`.
     """
@@ -320,12 +326,13 @@ class _Origins(msgspec.Struct, frozen=True):
     origin_ns: I64
     recorded_ns: F64
     pauses_ns: F64
+    tails_ns: F64
     together: bool
     since: I64
 
     @classmethod
     def of(
-        cls, start: I64, end: I64, step: I32, rank: I32, step_names: I64, opened: I64
+        cls, start: I64, end: I64, step: I32, rank: I32, step_names: I64, opened: I64, closed: I64
     ) -> _Origins:
         begins, ends = np.full(len(step_names), 2**62), np.full(len(step_names), -(2**62))
         np.minimum.at(begins, step, start)
@@ -339,10 +346,11 @@ class _Origins(msgspec.Struct, frozen=True):
         origin[1:] = np.where(follows, ends[:-1], np.maximum(begins[1:], ends[:-1]))
         pauses = np.zeros(len(step_names))
         pauses[1:] = origin[1:] - ends[:-1]
+        tails = np.where(np.append(follows, False), 0.0, np.maximum(closed - ends, 0))
         number = np.arange(len(step_names))
         opens = together | (np.diff(step_names[:, 0], prepend=-1) != 0)
         since = np.maximum.accumulate(np.where(opens, number, 0))
-        return cls(origin, (ends - origin).astype(np.float64), pauses, together, since)
+        return cls(origin, (ends - origin).astype(np.float64), pauses, tails, together, since)
 
     def begin(
         self, before: I32, host: F64, causes: tuple[I32, I8, F64], start: I64, step: I32

@@ -84,7 +84,8 @@ class Replay:
         shape: where its ranks stand in the job.
         summaries: the summaries of its ranks.
         error: by how much the mean replayed step differs from the recorded one, as a share of it.
-        step_ns: the mean recorded step.
+        step_ns: the mean recorded step, from the start of the first device window to the end of the
+            last.
     """
 
     def __init__(self, graph: Graph, summaries: Sequence[RankSummary]) -> None:
@@ -93,8 +94,7 @@ class Replay:
         self.lengths = graph.length_ns
         self.delays = graph.delay_ns
         self.base = self.steps()
-        recorded = float(graph.recorded_ns.mean())
-        self.step_ns = recorded
+        self.step_ns = float((graph.recorded_ns + graph.tails_ns).mean())
         wrong = np.abs(self.base - graph.recorded_ns).sum()
         self.error = float(wrong / max(graph.recorded_ns.sum(), 1))
 

@@ -127,7 +127,7 @@ def remedies(replay: Replay, candidates: Sequence[Change] = ()) -> tuple[Remedy,
         saved = replay.base - _steps(replay, [[change.change]])[0]
         low, high = interval(saved)
         gain = float(saved.mean())
-        share = gain / float(replay.base.mean())
+        share = gain / replay.step_ns
         chosen.append(Remedy(change, round(gain), (round(low), round(high)), share))
     return tuple(chosen)
 

@@ -159,11 +159,12 @@ def what_if(replay: Replay, changes: Sequence[str]) -> WhatIf:
     job = Changed(replay)
     for change in changes:
         job.apply(change)
-    after = job.steps() if not job.unknown else np.zeros(0)
+    tails = replay.graph.tails_ns  # idle time that nothing follows stays
+    after = job.steps() + tails if not job.unknown else np.zeros(0)
     return WhatIf(
         tuple(changes),
         tuple((int(w), int(k)) for w, k in replay.graph.steps.tolist()),
-        tuple(round(ns) for ns in replay.base.tolist()),
+        tuple(round(ns) for ns in (replay.base + tails).tolist()),
         tuple(round(ns) for ns in after.tolist()),
         replay.error,
         replay.cut,

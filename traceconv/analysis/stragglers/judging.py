@@ -360,13 +360,14 @@ class _Judging:
             dur_ns=dur,
             coordinates=self.replay.shape.label(graph.ranks[column]),
             hidden=hidden,
-            **self._unknown(graph.ranks[column]),
+            idle=not self._recorded(graph.ranks[column], HOST),
+            unclassified=not self._recorded(graph.ranks[column], COMPUTE),
         )
 
-    def _unknown(self, rank: int) -> dict[str, bool]:
-        """Whether a rank has no recorded host call, and no task that is known to compute."""
+    def _recorded(self, rank: int, sort: int) -> bool:
+        """Whether the capture of a rank holds events of a sort."""
         recorded = {summary.rank: summary.replay.recorded for summary in self.replay.every}
-        return {"idle": HOST not in recorded[rank], "unclassified": COMPUTE not in recorded[rank]}
+        return sort in recorded[rank]
 
     def _place(self, column: int, late: NDArray[np.bool_]) -> tuple[str, int, int]:
         """The kernel that begins the operation that shows most, its start on the rank's own clock,
@@ -487,7 +488,8 @@ class _Judging:
                 rank, pattern, round(float(longest[row])), round(float(gain[row])),
                 parts_ns=tuple(round(float(ns)) for ns in parts), late_steps=(number,),
                 peers=len(peers), step=number, coordinates=replay.shape.label(rank),
-                **self._unknown(rank),
+                idle=not self._recorded(rank, HOST),
+                unclassified=not self._recorded(rank, COMPUTE),
             )  # fmt: skip
         return findings
 

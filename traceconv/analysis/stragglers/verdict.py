@@ -506,7 +506,8 @@ class Verdict(msgspec.Struct, frozen=True):
         return longer | {finding.rank: finding.excess_ns for finding in named}
 
     def _recorded(self, sort: int) -> bool:
-        return bool(self.replay) and any(sort in one.replay.recorded for one in self.replay.every)
+        every = self.replay.every if self.replay else ()
+        return any(sort in one.replay.recorded for one in every)
 
     def rank_lines(self, every: bool = False) -> list[str]:
         """A table of the ranks: those that the verdict names first, marked; then those that take
@@ -538,7 +539,7 @@ class Verdict(msgspec.Struct, frozen=True):
             "own host" if self._recorded(HOST) else "own idle": [
                 parts[rank][HOST] for rank in shown
             ],
-            "waiting": [max(self.replay.step_ns - alone[rank], 0) for rank in shown],
+            "waiting": [max(float(graph.recorded_ns.mean()) - alone[rank], 0) for rank in shown],
             "costs": [gains.get(rank) for rank in shown],
         }
         called = [f"{self.replay.shape.called(rank)}{' *' * (rank in named)}" for rank in shown]

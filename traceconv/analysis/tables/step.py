@@ -644,7 +644,7 @@ TABLES: Sequence[Table] = (
         "on NPUs |Known| - |K or M|, for there copies are idle time: the vendor's Free, and what "
         "is before the first task and after the last one. Unclassified, where it occurs, = tasks "
         "of types that no table of their producer has, while the device does nothing else; it is "
-        "not part of Idle, and where nothing else may compute, compute and what it hides are unknown. "
+        "not part of Idle. Where nothing else computes, compute and what it hides are unknown. "
         "Utilization = 100 - Idle / Known. Input Wait = the part of Idle while "
         "the host, or the device itself, waits for input: ranges of data loaders, GetNext, fetches "
         "in tables of the device queue; it is unknown if no source records it. Percentages are of "
