@@ -243,6 +243,7 @@ def apart(rng, ranks, count, length_ns):
     one = Matched(
         "g", True, ("allreduce",) * count, np.full(count, 8), tuple(range(ranks)), 0, start, end,
         np.tile(np.arange(count, dtype=np.int32)[:, None], ranks), ("",) * ranks,
+        (False,) * ranks,
     )  # fmt: skip
     return one, most
 

@@ -264,7 +264,7 @@ def test_the_interval_of_a_mean():
     rng = np.random.default_rng(7)
     inside = 0
     for _ in range(100):
-        low, high = interval(rng.normal(5, 1, 20), draws=300)
+        low, high = interval(rng.normal(5, 1, 20))
         inside += low <= 5 <= high
     assert inside >= 88
 

@@ -9,13 +9,14 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.alignment.biases import Bias, bias_of, usual_bias
-from traceconv.alignment.collective_matching import Matched
+from traceconv.alignment.collective_matching import COLUMNS, Each, Matched
 from traceconv.alignment.collective_records import CollectiveRecords
 from traceconv.alignment.fits import FEWEST, SETTABLE_NS, Fit, fitted
 from traceconv.alignment.offsets import Offset, unchecked_ns
@@ -84,13 +85,19 @@ class _Stepped(msgspec.Struct, frozen=True):
         return max(float(two.max(initial=0)), abs(self.step_ns))
 
 
-def _stars(group: Matched, doubts: dict[int, str], stepped: list[_Stepped]) -> Iterator[_Star]:
+def _stars(
+    group: Matched, to_base: Mapping[int, Fit], doubts: dict[int, str], stepped: list[_Stepped]
+) -> Iterator[_Star]:
     """Stars that hold as many ranks of a group as possible: around the rank with the most
-    operations, and, where its clock or the matches make no sense, around others."""
-    unfitted = [c for c in range(len(group.ranks)) if c != group.base]
+    operations, and, where its clock or the matches make no sense, around others.
+
+    Args:
+        to_base: the fits to the rank with the most operations, by column.
+    """
+    unfitted = [*to_base]
     centre, tried = group.base, 0
     while unfitted and tried < _CENTRES:
-        fits = {c: _fit(group, c, centre) for c in unfitted if c != centre}
+        fits = {c: _fit(group, c, centre) for c in unfitted if c != centre} if tried else to_base
         for column, fit in fits.items():
             if fit.step_ns or fit.shift_ns:
                 stepped.append(_Stepped(group, (column, centre), fit.step_ns))
@@ -104,6 +111,24 @@ def _stars(group: Matched, doubts: dict[int, str], stepped: list[_Stepped]) -> I
             doubts.setdefault(group.ranks[centre], f"{group.key}: {first_doubt}")
         unfitted = [c for c in unfitted if c not in good and c != centre]
         centre, tried = (unfitted[0] if unfitted else -1), tried + 1
+
+
+def _to_first(group: Matched) -> list[Fit]:
+    """The fits of all columns but the first to that one."""
+    return [_fit(group, column, 0) for column in range(1, len(group.ranks))]
+
+
+def _to_base(groups: Sequence[Matched], each: Each) -> Iterator[dict[int, Fit]]:
+    """Per group, the fits to the rank with the most operations, by column."""
+    others = [[c for c in range(len(group.ranks)) if c != group.base] for group in groups]
+    jobs = [
+        group.of_columns([group.base, *columns[begin : begin + COLUMNS]])
+        for group, columns in zip(groups, others, strict=True)
+        for begin in range(0, len(columns), COLUMNS)
+    ]
+    fits = chain.from_iterable(each(_to_first, jobs))
+    for columns in others:
+        yield dict(zip(columns, islice(fits, len(columns)), strict=True))
 
 
 def _fit(group: Matched, column: int, other: int) -> Fit:
@@ -200,16 +225,23 @@ class _Link(msgspec.Struct, frozen=True):
         return back.biased(-self.fit.bias_ns, self.fit.bias_error_ns)
 
 
-def solved(ranks: Iterable[int], groups: Iterable[Matched]) -> Solved:
+def solved(ranks: Iterable[int], groups: Sequence[Matched], each: Each = map) -> Solved:
     """The clocks of ``ranks``; those that share no group are chained through those that do.
 
     Of all chains, the one with the least error counts. The clock of the lowest rank of each
     connected set is the one that its ranks are led to.
+
+    Args:
+        each: makes the fits of a few ranks per job.
     """
     links: dict[int, list[_Link]] = {rank: [] for rank in ranks}
     doubts: dict[int, str] = {}
     stepped: list[_Stepped] = []
-    stars = [star for group in groups for star in _stars(group, doubts, stepped)]
+    stars = [
+        star
+        for group, to_base in zip(groups, _to_base(groups, each), strict=True)
+        for star in _stars(group, to_base, doubts, stepped)
+    ]
     sorts: dict[tuple[int, frozenset[str]], list[_Star]] = {}
     for star in stars:
         sorts.setdefault(star.sort, []).append(star)
@@ -314,6 +346,7 @@ def by_collectives(
     anchors: Mapping[int, Offset],
     groups: Iterable[Matched],
     spans: Spans | None = None,
+    each: Each = map,
 ) -> Found:
     """The offset of every rank against the one that most ranks are connected with.
 
@@ -323,8 +356,9 @@ def by_collectives(
         groups: as :func:`.collective_matching.matched` returns them.
         spans: earliest start and latest end of every rank; errors hold for all of that. Without
             them, from the first collective to the last.
+        each: makes the fits of a few ranks per job.
     """
-    result = solved((e.rank for e in records), groups)
+    result = solved((e.rank for e in records), tuple(groups), each)
     sizes = Counter(result.root.values())
     main = min(sizes, key=lambda rank: (-sizes[rank], rank), default=-1)
     span_of: dict[int, tuple[int, int] | None] = {

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
-from traceconv.alignment.hypotheses import FEWEST, Timed
+from traceconv.alignment.hypotheses import FEWEST, Pairing, Timed
 from traceconv.alignment.sequences import paired
 from traceconv.core.columns import I32, I64
+
+Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""``map``, or workers that do the same: results in the order of the jobs."""
+
+COLUMNS = 16
+"""Ranks of a group in one job of a worker."""
 
 
 class Matched(msgspec.Struct):
@@ -42,7 +50,15 @@ class Matched(msgspec.Struct):
     end_ns: I64
     row: I32
     doubts: tuple[str, ...]
-    identified: tuple[bool, ...] = ()
+    identified: tuple[bool, ...]
+
+    def of_columns(self, columns: Sequence[int]) -> Matched:
+        """Some of its ranks; the first of them is the base."""
+        return Matched(
+            self.key, self.named, self.kinds, self.sizes, tuple(self.ranks[c] for c in columns), 0,
+            self.start_ns[:, columns], self.end_ns[:, columns], self.row[:, columns],
+            tuple(self.doubts[c] for c in columns), tuple(self.identified[c] for c in columns),
+        )  # fmt: skip
 
     def release(self) -> None:
         """Free the times after their last use."""
@@ -50,7 +66,9 @@ class Matched(msgspec.Struct):
 
 
 def matched(
-    all_records: Sequence[CollectiveRecords], stamped: Mapping[int, int] | None = None
+    all_records: Sequence[CollectiveRecords],
+    stamped: Mapping[int, int] | None = None,
+    each: Each = map,
 ) -> Iterator[Matched]:
     """The groups that at least two ranks know, with their operations matched.
 
@@ -61,22 +79,39 @@ def matched(
     Args:
         stamped: per rank, what the files say has to be added to its stamps, as
             :func:`.offsets.stamped` returns it. It decides where the operations do not.
+        each: compares the sequences of a few ranks per job.
     """
     tokens: dict[tuple[str, int], int] = {}
     groups: dict[str, list[tuple[CollectiveRecords, int]]] = {}
     for rank_records in all_records:
         for index, group in enumerate(rank_records.groups):
             groups.setdefault(group.key, []).append((rank_records, index))
-    numbered = _numbered(all_records)
+    known: list[tuple[str, list[tuple[CollectiveRecords, int]], list[Timed], int]] = []
     for key, members in sorted(groups.items()):
         size = max(e.groups[i].size for e, i in members)
         if len(members) >= 2 and not 0 < size < len(members):
             p2p = not members[0][0].groups[members[0][1]].named or max(size, len(members)) == 2
-            members = sorted(members, key=lambda m: m[0].rank)
-            sequences = [
-                _sequence(rank_records, index, tokens, p2p) for rank_records, index in members
-            ]
-            yield _matched(key, members, sequences, numbered, stamped or {})
+            members.sort(key=lambda member: member[0].rank)
+            sequences = [_sequence(records, index, tokens, p2p) for records, index in members]
+            base = max(range(len(sequences)), key=lambda i: (len(sequences[i]), -i))
+            known.append((key, members, sequences, base))
+    numbered = _numbered(all_records)
+    jobs = [
+        (sequences[base], others[begin : begin + COLUMNS], numbered)
+        for _, _, sequences, base in known
+        for others in [sequences[:base] + sequences[base + 1 :]]
+        for begin in range(0, len(others), COLUMNS)
+    ]
+    pairings = chain.from_iterable(each(_paired, jobs))
+    for key, members, sequences, base in known:
+        of_others = list(islice(pairings, len(sequences) - 1))
+        of_all = [*of_others[:base], None, *of_others[base:]]
+        yield _matched(key, members, sequences, base, of_all, stamped or {})
+
+
+def _paired(job: tuple[Timed, Sequence[Timed], bool]) -> list[Pairing]:
+    lead, sequences, numbered = job
+    return [paired(lead, sequence, numbered) for sequence in sequences]
 
 
 def _numbered(all_records: Sequence[CollectiveRecords]) -> bool:
@@ -100,10 +135,10 @@ def _matched(
     key: str,
     members: Sequence[tuple[CollectiveRecords, int]],
     sequences: Sequence[Timed],
-    numbered: bool,
+    base: int,
+    pairings: Sequence[Pairing | None],
     stamped: Mapping[int, int],
 ) -> Matched:
-    base = max(range(len(sequences)), key=lambda i: (len(sequences[i]), -i))
     lead = sequences[base]
     base_records, index = members[base]
     is_named = base_records.groups[index].named
@@ -111,10 +146,9 @@ def _matched(
     row = np.full(shape, -1, np.int32)
     start, end = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     doubts, identified = [""] * len(sequences), [True] * len(sequences)
-    for column, sequence in enumerate(sequences):
+    for column, (sequence, pairing) in enumerate(zip(sequences, pairings, strict=True)):
         base_index = own_index = np.arange(len(lead))
-        if column != base:
-            pairing = paired(lead, sequence, numbered)
+        if pairing is not None:
             has_stamps = sequence.rank in stamped and lead.rank in stamped
             apart = stamped[sequence.rank] - stamped[lead.rank] if has_stamps else None
             doubts[column] = pairing.why_not(apart)
@@ -149,12 +183,14 @@ def _sequence(
     if not p2p and P2P in records.kinds:
         rows = rows[records.kind[rows] != records.kinds.index(P2P)]
     rows = rows[np.argsort(records.end_ns[rows], kind="stable")]
-    words = zip(records.kind[rows].tolist(), records.size[rows].tolist(), strict=True)
-    token = [tokens.setdefault((records.kinds[kind], size), len(tokens)) for kind, size in words]
+    sizes, size = np.unique(records.size[rows], return_inverse=True)
+    used, word = np.unique(records.kind[rows] * len(sizes) + size, return_inverse=True)
+    kinds_sizes = zip((used // len(sizes)).tolist(), sizes[used % len(sizes)].tolist(), strict=True)
+    token = [tokens.setdefault((records.kinds[kind], n), len(tokens)) for kind, n in kinds_sizes]
     return Timed(
         records.rank,
         rows,
-        np.array(token, np.int64),
+        np.array(token, np.int64)[word],
         records.step[rows].astype(np.int64),
         records.start_ns[rows],
         records.end_ns[rows],

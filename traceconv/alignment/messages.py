@@ -225,13 +225,11 @@ def _global(records: Mapping[int, CollectiveRecords]) -> bool:
     places, rank = 0, 0
     for rank_records in records.values():
         for number, group in enumerate(rank_records.groups):
-            peers = (
-                rank_records.peer[rank_records.of_group(number)]
-                if len(rank_records.peer)
-                else rank_records.peer
-            )
+            if not len(rank_records.peer) or not len(group.members):
+                continue
+            peers = rank_records.peer[rank_records.of_group(number)]
             peers = peers[peers >= 0]
-            if len(group.members):
+            if len(peers):
                 places += int((peers < len(group.members)).sum())
                 rank += int(np.isin(peers, group.members).sum())
     return rank > places

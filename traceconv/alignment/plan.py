@@ -36,7 +36,7 @@ from traceconv.core.rank_ranges import format_ranges
 
 if TYPE_CHECKING:  # matching is loaded only by runs that align by collectives
     from traceconv.alignment.chains import Found as Fitted
-    from traceconv.alignment.collective_matching import Matched
+    from traceconv.alignment.collective_matching import Each, Matched
 
 METHOD_TEXT = {
     "collective": "aligned by collectives",
@@ -146,6 +146,7 @@ def plan(
     max_error_ns: int | None = None,
     groups: Sequence[Matched] | None = None,
     spans: Mapping[int, tuple[int, int] | None] | None = None,
+    each: Each = map,
 ) -> Plan:
     """The offset of every capture.
 
@@ -162,6 +163,7 @@ def plan(
         spans: earliest start and latest end of every rank, ns on its own clock, None without any;
             with them, ranks that are not aligned and far from the others are moved to the start of
             those, and ranks without times are not called unaligned.
+        each: makes the fits of a few ranks per job.
 
     Raises:
         ClockError: the mode contradicts the captures, the file holds no such offsets, or the
@@ -171,7 +173,7 @@ def plan(
     issues = Issues()
     method = METHODS.get(mode)
     if method:
-        offsets, remark = method(captures, issues, records, groups, spans)
+        offsets, remark = method(captures, issues, records, groups, spans, each)
     else:
         offsets, remark = from_file(mode, [rank_of(c) for c in captures], METHODS), ""
     offsets = dict(sorted(offsets.items()))
@@ -314,7 +316,7 @@ Spans: TypeAlias = Mapping[int, tuple[int, int] | None] | None
 """Earliest start and latest end of every rank, ns on its own clock, where that is known."""
 
 Method = Callable[
-    [Sequence[Capture], Issues, Sequence[CollectiveRecords] | None, Groups, Spans], Found
+    [Sequence[Capture], Issues, Sequence[CollectiveRecords] | None, Groups, Spans, "Each"], Found
 ]
 
 
@@ -332,10 +334,11 @@ def _auto(
     records: Sequence[CollectiveRecords] | None,
     groups: Groups,
     spans: Spans,
+    each: Each,
 ) -> Found:
     if records is None or len(captures) == 1 or one_file(captures) or one_host_clock(captures):
         return _by_anchor(captures, issues, {}, {}), ""
-    fits = _fitted(captures, records, groups, spans)
+    fits = _fitted(captures, records, groups, spans, each)
     anchors = anchored(captures)
     by_stamps = _with_preferred_stamps(fits, anchors, spans or {})
     used = {rank: offset for rank, offset in fits.offsets.items() if rank not in by_stamps}
@@ -382,12 +385,13 @@ def _fitted(
     records: Sequence[CollectiveRecords],
     groups: Groups,
     spans: Spans,
+    each: Each,
 ) -> Fitted:
     from traceconv.alignment.chains import by_collectives
     from traceconv.alignment.collective_matching import matched
 
-    groups = matched(records, stamped(captures)) if groups is None else groups
-    return by_collectives(records, anchored(captures), groups, spans)
+    groups = matched(records, stamped(captures), each) if groups is None else groups
+    return by_collectives(records, anchored(captures), groups, spans, each)
 
 
 def _with_preferred_stamps(
@@ -517,11 +521,12 @@ def _collective(
     records: Sequence[CollectiveRecords] | None,
     groups: Groups,
     spans: Spans,
+    each: Each,
 ) -> Found:
     if records is None:
         settled = Offset(0, "collective", "settled when the ranks have been read")
         return {rank_of(c): settled for c in captures}, ""
-    fits = _fitted(captures, records, groups, spans)
+    fits = _fitted(captures, records, groups, spans, each)
     anchors = anchored(captures)
     offsets = {}
     for capture in captures:

@@ -125,7 +125,7 @@ class _Traffic(msgspec.Struct, frozen=True):
 
     def of(self, *names: str) -> Mask:
         """Operations of these kinds."""
-        rows: Mask = np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in names])
+        rows: Mask = np.array([kind in names for kind in self.kinds], bool)[self.kind]
         return rows
 
     @property

@@ -32,6 +32,7 @@ _CUT = 4  # median absolute deviations
 _TOGETHER = 3  # columns that are tested as one
 _BLOCKS = 8  # steps are joined as long as this many blocks are left
 _SEED = 1
+_REDRAWN = 2000  # means of which an interval is made
 
 
 def over_others(values: F64) -> F64:
@@ -247,14 +248,24 @@ def _block(excess: F64, roles: int) -> int:
     return size
 
 
-def interval(values: F64, level: float = 0.95, draws: int = 2000) -> tuple[float, float]:
+def interval(values: F64, level: float = 0.95) -> tuple[float, float]:
     """Between which limits the mean of ``values`` is, by drawing them again with replacement."""
-    if len(values) < 2:
-        return (float(values.mean()),) * 2 if len(values) else (np.nan, np.nan)
-    rng = np.random.default_rng(_SEED)
-    means = rng.choice(values, (draws, len(values))).mean(axis=1)
+    low, high = limits(values[:, None], level)
+    return float(low[0]), float(high[0])
+
+
+def limits(table: F64, level: float = 0.95) -> tuple[F64, F64]:
+    """(columns,) twice: the same of each column of (values, columns)."""
+    count, columns = table.shape
+    if count < 2:
+        means = table[0] if count else np.full(columns, np.nan)
+        return means, means
+    redrawn = np.random.default_rng(_SEED).integers(0, count, (_REDRAWN, count))
+    redrawn += count * np.arange(_REDRAWN)[:, None]
+    times = np.bincount(redrawn.ravel(), minlength=_REDRAWN * count).reshape(redrawn.shape)
+    means = times.astype(np.float64) @ table / count
+    quantiles = np.quantile(means, ((1 - level) / 2, (1 + level) / 2), axis=0)
     # of few values, those drawn scatter by less than the mean does
-    wider = float(np.sqrt(len(values) / (len(values) - 1)))
-    low, high = np.quantile(means, ((1 - level) / 2, (1 + level) / 2))
-    centre = float(values.mean())
-    return centre + (float(low) - centre) * wider, centre + (float(high) - centre) * wider
+    centre, wider = table.mean(axis=0), np.sqrt(count / (count - 1))
+    low, high = centre + (quantiles - centre) * wider
+    return low, high

@@ -90,14 +90,16 @@ def read(
     with opened(paths, options.input, options.run, selection.ranks, found) as ranks:
         ranks, work = within(ranks, work, align, selection.time)
         captures, summaries = ranks.summaries(work)
-    refuse_missing(selection.numbers, found_numbers(summaries))
-    if selection.time is not None and not any(summary.span_ns for summary in summaries):
-        raise SelectionError("`time` contains no whole step; pass a longer window")
-    if len(captures) > 1:
-        options.run.progress(0, 0, f"comparing {len(captures)} ranks")
-    records = [summary.collectives for summary in summaries]
-    groups = tuple(matched(records, stamped(captures)))
-    plan = clocks.plan(captures, align, records, max_error_ns, groups, spans_of(summaries))
+        refuse_missing(selection.numbers, found_numbers(summaries))
+        if selection.time is not None and not any(summary.span_ns for summary in summaries):
+            raise SelectionError("`time` contains no whole step; pass a longer window")
+        if len(captures) > 1:
+            options.run.progress(0, 0, f"comparing {len(captures)} ranks")
+        records = [summary.collectives for summary in summaries]
+        each = ranks.executor.each
+        groups = tuple(matched(records, stamped(captures), each))
+        spans = spans_of(summaries)
+        plan = clocks.plan(captures, align, records, max_error_ns, groups, spans, each)
     ranks.issues.extend(plan.issues)
     return Read(captures, summaries, groups, plan, ranks.issues)
 

@@ -31,9 +31,14 @@ _ROUNDS = 30
 def median(values: ArrayLike) -> F64:
     """Medians along the last axis; NaN if a value is NaN, or without values."""
     table = np.asarray(values)
-    if not table.shape[-1]:
+    count = table.shape[-1]
+    if not count:
         return np.full(table.shape[:-1], np.nan)
-    return np.asarray(np.median(table, axis=-1), np.float64)
+    # half the time of ``np.median``, which most calls spend on a few values
+    low, high = (count - 1) // 2, count // 2
+    ordered = np.partition(table, (low, high, count - 1), axis=-1)
+    middle = (ordered[..., low].astype(np.float64) + ordered[..., high]) / 2
+    return np.where(np.isnan(ordered[..., -1]), np.nan, middle)
 
 
 def median_ns(values: I64) -> int:
@@ -176,7 +181,8 @@ def scale(residuals: F64, dof: int) -> float:
     size = np.sort(np.abs(residuals))
     n = len(size)
     share, quantile = _OUTER
-    deviation = max(SIGMA * float(median(size)), float(size[min(int(share * n), n - 1)]) / quantile)
+    middle = float(size[(n - 1) // 2] + size[n // 2]) / 2
+    deviation = max(SIGMA * middle, float(size[min(int(share * n), n - 1)]) / quantile)
     return deviation * math.sqrt(n / max(dof, 1)) + 1e-6
 
 

@@ -600,12 +600,16 @@ def _kinds(ranks: Sequence[RankSummary]) -> tuple[list[tuple[str, int, int]], I3
     kinds_by_rank = []
     for summary in ranks:
         records = summary.collectives
-        columns = np.stack((records.kind, records.group, records.size), axis=1).astype(np.int64)
-        used, used_index = np.unique(columns.reshape(-1, 3), axis=0, return_inverse=True)
+        sizes, size_of = np.unique(records.size, return_inverse=True)
+        cells = (records.kind.astype(np.int64) * len(records.groups) + records.group) * len(sizes)
+        used, used_index = np.unique(cells + size_of, return_inverse=True)
+        pairs, size = np.divmod(used, max(len(sizes), 1))
+        kind, group = np.divmod(pairs, max(len(records.groups), 1))
         codes = np.array(
-            [number.setdefault((records.kinds[k], records.groups[g].size, size), len(number))
-             for k, g, size in used.tolist()], np.int32,
-        )[used_index.reshape(-1)]  # fmt: skip
+            [number.setdefault((records.kinds[k], records.groups[g].size, s), len(number))
+             for k, g, s in zip(kind.tolist(), group.tolist(), sizes[size].tolist(), strict=True)],
+            np.int32,
+        )[used_index]  # fmt: skip
         call = summary.replay.call
         kinds_of_rank = np.full(len(call), -1, np.int32)
         kinds_of_rank[call >= 0] = codes[call[call >= 0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -107,10 +108,11 @@ def _links(
     if base not in steps_of_calls:
         return
     alone = set(group.kinds) == {P2P}
+    base_rows = group.row[:, group.base]
     for column, rank in enumerate(group.ranks):
         if rank not in steps_of_calls or column == group.base:
             continue
-        base_rows, own_rows = group.row[:, group.base], group.row[:, column]
+        own_rows = group.row[:, column]
         in_both = (base_rows >= 0) & (own_rows >= 0)
         a, b = steps_of_calls[base][base_rows[in_both]], steps_of_calls[rank][own_rows[in_both]]
         has_steps = (a[:, 1] >= 0) & (b[:, 1] >= 0)
@@ -118,9 +120,8 @@ def _links(
             np.unique(steps_of_calls[base]), np.unique(steps_of_calls[rank])
         ):
             has_steps &= a[:, 1] == b[:, 1]
-        differences = np.stack(
-            (a[has_steps, 0], b[has_steps, 0], b[has_steps, 1] - a[has_steps, 1]), axis=1
-        )
-        rows, count = np.unique(differences, axis=0, return_counts=True)
-        for (base_window, its, ahead), weight in zip(rows.tolist(), count.tolist(), strict=True):
-            yield weight, (base, base_window), (rank, its), ahead
+        windows = zip(a[has_steps, 0].tolist(), b[has_steps, 0].tolist(), strict=True)
+        ahead = (b[has_steps, 1] - a[has_steps, 1]).tolist()
+        seen = Counter(zip(windows, ahead, strict=True))
+        for ((base_window, its), by), weight in sorted(seen.items()):
+            yield weight, (base, base_window), (rank, its), by

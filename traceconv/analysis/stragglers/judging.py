@@ -23,7 +23,13 @@ from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import Clocks, Unusable
 from traceconv.analysis.replay.job import Replay, replay_of
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT
-from traceconv.analysis.statistics import LEVEL, by_chance, interval, over_others
+from traceconv.analysis.statistics import (
+    LEVEL,
+    by_chance,
+    interval,
+    limits,
+    over_others,
+)
 from traceconv.analysis.stragglers.links import slow_groups
 from traceconv.analysis.stragglers.verdict import (
     CONSTANT,
@@ -540,7 +546,8 @@ class _Judging:
         excesses = [own.excess[~np.isnan(own.excess[:, i]), i] for i in compared]
         if min(len(values) for values in excesses) < _FEWEST:
             return None, "ranks have too few steps in common"
-        upper = max(interval(values, 0.99)[1] for values in excesses)
+        alike = [[v for v in excesses if len(v) == steps] for steps in {*map(len, excesses)}]
+        upper = max(float(limits(np.stack(some, axis=1), 0.99)[1].max()) for some in alike)
         if upper >= self.least:
             top = max(compared, key=lambda i: excess[i])
             longer, upper_text = time_text(max(float(excess[top]), 0)), time_text(upper)
