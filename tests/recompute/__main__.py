@@ -25,13 +25,14 @@ def main(arguments=None):
     parser.add_argument("--show", type=int, default=20, help="differences shown per table")
     parser.add_argument("--verbose", action="store_true", help="a line per capture")
     parser.add_argument("--jobs", type=int, default=1, help="captures recomputed at a time")
+    parser.add_argument("--skip", nargs="*", default=(), help="names of files and folders left out")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     whole, refused, done, seconds = Tally(), Counter(), 0, 0.0
     with ProcessPoolExecutor(options.jobs) as pool:
         below = ([root, *sorted(root.rglob("*"))] for root in options.paths)
-        paths = captures(chain.from_iterable(below))
-        for result in as_completed([pool.submit(recomputed, path) for path in paths]):
+        wanted = (p for p in chain.from_iterable(below) if not {*p.parts} & {*options.skip})
+        for result in as_completed([pool.submit(recomputed, p) for p in captures(wanted)]):
             path, tally, error, taken = result.result()
             seconds += taken
             if error:

@@ -5,6 +5,7 @@ import json
 import pytest
 from trace_events import e, meta, rows, samples, x
 
+import traceconv
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.clock import Domain
 from traceconv.core.errors import Issues
@@ -209,3 +210,60 @@ def test_the_overflow_of_viztracer_is_told(file):
     events = [x("f", 1, 1, 10, 5)]
     (capture,) = find(file, {"traceEvents": events, "viztracer_metadata": {"overflow": True}})
     assert read(capture).issues.count("source-dropped") == 1
+
+
+# -- unitrace -------------------------------------------------------------------------------
+
+
+def unitrace(rank, pid, kernels, named="", flow_rank=None):
+    """Records of a file: names of processes in front of kernels of 100 us, behind or nowhere."""
+    names = [
+        f'{{"ph": "M", "name": "process_name", "pid": {pid_}, "ts": 1795000000000000, "args": '
+        f'{{"name": "RANK {rank} {what}"}}}}'
+        for pid_, what in ((pid, "HOST<n1>"), (2**32 - 1 - 8192 * rank, "DEVICE<n1>0:29:0:0 #0"))
+    ]
+    flow, events = rank if flow_rank is None else flow_rank, []
+    for i in range(kernels):
+        on_host, device = f'"tid": {pid}, "pid": {pid}', 2**32 - 1 - 8192 * rank
+        on_device, ts = f'"tid": {device}, "pid": {device}', 1795000000000000 + 1000 * i
+        events += [
+            f'{{"ph": "X", {on_host}, "name": "zeCommandListAppendLaunchKernel", "cat": "cpu_op", '
+            f'"ts": {ts}, "dur": 20, "id": 0}}',
+            f'{{"ph": "s", {on_host}, "name": "dep", "cat": "Flow_H2D_{i}_{flow}", "ts": {ts}, '
+            f'"id": {i}}}',
+            f'{{"ph": "X", {on_device}, "name": "gemm", "cat": "gpu_op", "ts": {ts + 100}, '
+            f'"dur": 100, "args": {{"id": "{i}"}}}}',
+        ]
+    return {"first": names + events, "behind": events + names, "": events}[named]
+
+
+def kernels_of(captures):
+    """Rank and count of device rows of captures that the registry found."""
+    return {
+        capture.rank: int((trace.events.op == OpClass.COMPUTE).sum())
+        for capture in captures
+        for trace in [read(capture)]
+    }
+
+
+@pytest.mark.parametrize("named", ["first", "behind"])
+def test_files_of_unitrace_that_its_script_joined(file, named):
+    """Ranks of two hosts with equal process ids: whose an event is, is said before it or after."""
+    lines = unitrace(0, 7, 3, named) + unitrace(1, 7, 5, named)
+    file.write_text('{"traceEvents": [\n' + ",\n".join(lines) + "\n]}\n")
+    captures = traceconv.open(str(file)).found
+    assert {one.reader for one in captures} == {"chrome_json"}
+    assert kernels_of(captures) == {0: 3, 1: 5}
+
+
+@pytest.mark.parametrize(
+    ("name", "flow_rank", "rank"),
+    [("a.json", 1, 1), ("python.7.1.json", 0, 1), ("python.7.0.json", 0, 0)],
+)
+def test_files_of_unitrace_whose_process_was_killed(tmp_path, name, flow_rank, rank):
+    """It named no process: flows of ranks above 0 and the name of the file tell the rank."""
+    text = '{ "traceEvents":[\n' + ",\n".join(unitrace(1, 7, 4, flow_rank=flow_rank))
+    (tmp_path / name).write_text(text[:-9])
+    captures = traceconv.open(str(tmp_path / name)).found
+    assert {one.reader for one in captures} == {"chrome_json"}
+    assert kernels_of(captures) == {rank: 3}

@@ -171,7 +171,11 @@ def _of_unitrace(known: Mapping[str, Any], processes: Sequence[unitrace.Process]
                 capture.detail, section=(process.start, process.end) if joined else None
             ),
             rank=process.rank,
-            rank_from="names of processes" if process.rank is not None else "",
+            rank_from=""
+            if process.rank is None
+            else "names of processes"
+            if process.host
+            else "flows or the name of the file",
             host=capture.host or process.host,
             pid=process.pid,
             label=f"{capture.title} (process {process.pid} of {process.host})"

@@ -1,12 +1,14 @@
 """Processes of Intel's unitrace, and the files of several ranks that its script joins.
 
 unitrace names its processes ``HOST<node>`` and ``DEVICE<node>[...]``, with ``RANK n`` in front
-under MPI. Every file begins with the name of its host process. ``mergetrace.py`` writes the events
-of one file after those of another; process ids of several hosts may be equal, so that only this
-order tells whose an event is.
+under MPI: since 2026 before their events, in earlier versions behind them, and nowhere if the
+process was killed. Then flows ("Flow_H2D_<id>_<rank>", of which 0 is any process without MPI) and
+the name of the file (``<program>.<pid>.<rank>.json``) say which rank it is. ``mergetrace.py``
+writes the events of one file after those of another; process ids of several hosts may be equal, so
+that only this order tells whose an event is.
 
-Source: intel/pti-gpu tools/unitrace/src/chromelogger.h and scripts/tracemerge/mergetrace.py
-(2026-06).
+Source: intel/pti-gpu tools/unitrace/src/chromelogger.h, src/utils/logger_factory.cc and
+scripts/tracemerge/mergetrace.py (2025-10 to 2026-06).
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ _HOST = lazy_regex(
     rb'\{[^{}]*?"process_name"[^{}]*?"pid"\s*:\s*(\d{1,9})[^{}]*\{\s*"name"\s*:\s*'
     rb'"(?:RANK (\d{1,7}) )?HOST<([^"<>]{0,255})>"'
 )
+_TIMED = lazy_regex(rb'\{\s*"ph"\s*:\s*"[^M"]"')
+_FLOW = lazy_regex(rb'"cat"\s*:\s*"(?:CL_)?Flow_(?:H2D|D2H)_\d{1,20}_(\d{1,7})"')
+_CALL = lazy_regex(rb'"pid"\s*:\s*(\d{1,9})\s*,\s*"name"\s*:\s*"[^"]*"\s*,\s*"cat"\s*:\s*"cpu_op"')
+_DEVICE_ROW = b'"cat": "gpu_op"'
+_FILE = lazy_regex(r".*\.\d+\.(\d{1,7})\.json(?:\.gz)?")
 _LONGEST = 1024
 """Bytes of a record that names a process."""
 
@@ -45,19 +52,29 @@ class Process:
 
 def processes(source: Source, name: str, head: bytes) -> list[Process]:
     """The host processes of a file, in order; empty if it is not of unitrace."""
-    if not _HOST.search(head):
+    if not (_HOST.search(head) or _FLOW.search(head) or _DEVICE_ROW in head):
         return []
     hosts: list[tuple[int, tuple[bytes | None, ...]]] = []
-    held, before = b"", 0
+    events: list[int] = []  # where the events begin that follow the name of each
+    held, before, named = b"", 0, 0
     with suppress(SourceError), source.open(name) as stream:  # what precedes a break is there
         for piece in pieces(stream):
             held += piece
             for match in _HOST.finditer(held):
                 if not hosts or match.groups() != hosts[-1][1]:
                     hosts.append((before + match.start(), match.groups()))
+                    named = before + match.end()
+                    timed = _TIMED.search(held, match.end())
+                    events.append(before + timed.start() if timed else -1)
+            if -1 in events[-1:] and (timed := _TIMED.search(held, max(named - before, 0))):
+                events[-1] = before + timed.start()
             before += max(len(held) - _LONGEST, 0)
             held = held[-_LONGEST:]
-    starts = [0, *(start for start, _ in hosts[1:])]
+    if not hosts:
+        return [_unnamed(name, head)]
+    first = _TIMED.search(head)
+    are_behind = first is not None and first.start() < hosts[0][0]
+    starts = [0, *(events[:-1] if are_behind else [start for start, _ in hosts[1:]])]
     return [
         Process(
             int(rank) if rank is not None else None,
@@ -68,6 +85,13 @@ def processes(source: Source, name: str, head: bytes) -> list[Process]:
         )
         for (_, (pid, rank, host)), start, end in zip(hosts, starts, [*starts[1:], -1], strict=True)
     ]
+
+
+def _unnamed(name: str, head: bytes) -> Process:
+    """The process of a file that it did not live to name."""
+    flow, call, title = _FLOW.search(head), _CALL.search(head), _FILE.fullmatch(name)
+    rank = int(title[1]) if title else int(flow[1]) if flow else 0
+    return Process(rank if rank or title else None, "", int(call[1]) if call else -1)
 
 
 class Section(Source):

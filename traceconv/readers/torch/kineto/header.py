@@ -45,7 +45,7 @@ _LAUNCHED = lazy_regex(rb'"(?:correlation|External id)"\s*:')
 
 _OTHERS = lazy_regex(
     rb'"traceconv"|"cname"|"span_ind(?:x|ex)"|"schemaVersion"\s*:\s*"|async_npu|Ascend Hardware'
-    rb'|"(?:RANK \d+ )?(?:HOST|DEVICE)<[^"]*"'
+    rb'|"(?:RANK \d+ )?(?:HOST|DEVICE)<[^"]*"|"cat"\s*:\s*"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)'
 )
 """Paddle, torch_npu, unitrace and our own output have keys or categories in common with it."""
 
