@@ -281,7 +281,7 @@ def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:
 
 def _partial(trace: Trace, names: Sequence[str]) -> tuple[str, ...]:
     """Which tables are of rows of the device that are not all that ran."""
-    if not trace.hints.partial_device:
+    if not (trace.hints.partial_device or trace.hints.partial_steps):
         return ()
     from_tables = {"comm"} if "communication" in trace.side_tables else set()
     return tuple(name for name in names if name in tables.OF_DEVICE and name not in from_tables)

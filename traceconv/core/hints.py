@@ -44,6 +44,8 @@ class Hints(msgspec.Struct):
             belong to no step: time that they leave is unknown, not idle. Set by the readers of
             Ascend tables and of XSpaces; read by the attribution pass, by tables of device work,
             and by rules.
+        partial_steps: numbers of the steps in which alone they are incomplete. Set by the reader of
+            Ascend tables; read by the attribution pass, which covers the other steps.
         steps_told: whether every device row of a step names its step, or has a flow that does: no
             other row belongs to a step. Set by the readers of XSpaces and of their JSON; read by
             the attribution pass.
@@ -61,6 +63,7 @@ class Hints(msgspec.Struct):
     tables_only: bool = False
     supplement: bool = False
     partial_device: bool = False
+    partial_steps: list[int] = msgspec.field(default_factory=list)
     steps_told: bool = False
     made_steps: str = ""
     range_names: list[str] = msgspec.field(default_factory=list)

@@ -299,7 +299,7 @@ def _computing_recorded(trace: Trace, steps: StepTable, kernels: Mask) -> Mask:
         return np.full(len(steps), bool(kernels.any()))
     for begin, end in _spans(trace, kernels):
         recorded |= (spans[:, 1] > begin) & (spans[:, 0] < end)
-    return recorded
+    return recorded & ~np.isin(steps.step, trace.hints.partial_steps)
 
 
 def _cut(covered: Mask, kernels: I64) -> Mask:

@@ -408,7 +408,7 @@ BROKEN = {
     "cut in the last cell": WHOLE[:-2],
     "a row that is none": WHOLE.replace("hcom_x,HCCL", "hcom_x,x,HCCL"),
     "a row without a start": WHOLE.replace(f"{UNIX_US + 60}", ""),
-    "a row without a length": WHOLE[:-4] + "N/A\n",
+    "a row without a length": WHOLE[:-3] + "N/A\n",
 }
 
 
@@ -443,6 +443,22 @@ def test_a_table_that_lacks_rows_has_no_figures_of_all(folder, tmp_path, how):
     text = (tmp_path / "x.txt").read_text()
     assert "Free" not in text
     assert "Not Overlapped" not in text
+
+
+@pytest.mark.parametrize("lacking", [5, 6])
+def test_steps_without_missing_operators_have_figures(folder, lacking):
+    """Of two steps with 80 of 100 us computing, one has a row without a length, or a cut one."""
+    later = _tasks(("a", 200, 40), ("hcom_x", 240, 10), ("a", 260, 30), ("b", 290, 10))
+    later = later.partition("\n")[2].replace("5,2,", "6,2,")
+    rows = WHOLE.replace("060,30", "060,N/A") + later if lacking == 5 else WHOLE + later[:-12]
+    folder.add("kernel_details.csv", rows)
+    stats = traceconv.stats(str(folder.root), by="overlap,type")
+    overlap = stats["overlap"]
+    known = dict(zip(overlap["Step"].tolist(), overlap["Total Compute(ns)"].tolist(), strict=True))
+    assert (known[11 - lacking], known[lacking]) == (80_000, ABSENT)
+    assert overlap["Idle(ns)"][overlap["Step"] == 11 - lacking].tolist() == [10_000]
+    assert np.isnan(stats["type"]["Ratio(%)"]).all()
+    assert stats.issues.count("operators-missing")
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -654,7 +654,8 @@ TABLES: Sequence[Table] = (
         "is idle time beside Free where the table lacks the step before. Steps "
         "whose device work was not recorded have no figures. A row without a step is the whole "
         "rank; a row without a rank is the mean over the ranks that have figures.",
-        "compute slices of a device; communication and copies alone do not tell what computes",
+        "all compute slices of a device, with times; communication and copies alone do not tell "
+        "what computes",
         (_RANK_OR_MEAN, *Column.parse(
             "Graph, Step, Total Compute(ns), Pure Compute(ns), "
             "Communication Overlapped(ns), Communication Not Overlapped(ns), Idle(ns), "

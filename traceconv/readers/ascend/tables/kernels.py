@@ -139,7 +139,8 @@ def report_missing(table: SideTable, steps: SideTable | None, build: TraceBuilde
     columns = table.columns
     if _START not in columns:
         return
-    places = [f"{issue.code} x{issue.count}" for issue in table.issues if issue.code in _CUT]
+    cuts = {issue.code: issue.count for issue in table.issues if issue.code in _CUT}
+    places = [f"{code} x{count}" for code, count in cuts.items()]
     length = columns.get(_DUR, np.full(len(table), ABSENT, np.int64))
     timed = (columns[_START] != ABSENT) & (length >= 0)
     if not timed.all():
@@ -147,7 +148,15 @@ def report_missing(table: SideTable, steps: SideTable | None, build: TraceBuilde
     places += _incomplete_steps(columns, np.where(timed, length, 0), steps)
     for where in places:
         build.skip("operators-missing", where)
-    build.hints.partial_device = bool(places)
+    lacking = ~timed
+    lacking[-1:] |= bool(cuts)  # the rows of later steps are missing altogether
+    row_steps = columns.get("Step Id", np.full(len(table), ABSENT, np.int64))
+    partial = np.unique(row_steps[lacking])
+    in_steps = (partial >= 0).all() and not np.isin(row_steps[timed], partial).all()
+    if in_steps and steps is None and "malformed-record" not in cuts:
+        build.hints.partial_steps = partial.tolist()
+    else:
+        build.hints.partial_device = bool(places)
 
 
 def _incomplete_steps(
