@@ -1,5 +1,6 @@
 """The tools of ``traceconv mcp``: figures with evidence, in few tokens, and names as data."""
 
+import gzip
 import json
 import os
 import shutil
@@ -243,6 +244,22 @@ def test_redaction_holds_for_names_of_any_kind(root):
         assert "zeus" not in text and "mm3" not in text
     said = asked(one.what_if("job", ["op:nothing x0.5"]))
     assert "zeus" not in str(said) and "mm3" not in str(said)
+
+
+def test_redaction_holds_beside_a_rank_that_cannot_be_read(root):
+    """Names of the others are learned, and again after their files have changed."""
+    job, (first, *others) = root / "eight", sorted((ROOT / "examples/job").iterdir())
+    job.mkdir()
+    (job / "rank0.pt.trace.json.gz").write_bytes(first.read_bytes()[:30])
+    one = tools(root, redact=True)
+    for kernel in ("zeus", "junos"):
+        for number, path in enumerate(others, 1):
+            text = gzip.decompress(path.read_bytes()).replace(b"gemm", kernel.encode())
+            (job / f"rank{number}.pt.trace.json.gz").write_bytes(gzip.compress(text))
+        asked_for = ("eight", ["op:none x0.5"], "1-7")
+        assert kernel in tools(root).what_if(*asked_for)
+        text = one.what_if(*asked_for)
+        assert kernel not in text and "name-" in text
 
 
 def test_redaction_leaves_sentences_readable(root):

@@ -13,6 +13,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
@@ -26,7 +28,7 @@ from traceconv.core.errors import EmptyResultError, OptionError, TraceconvError
 from traceconv.core.frames import cells
 from traceconv.core.patterns import lazy_regex
 from traceconv.mcp.answers import NOTE, Document, as_table, encoded, fitted, plain
-from traceconv.mcp.workspace import Workspace
+from traceconv.mcp.workspace import Workspace, file_state
 from traceconv.options.values import Mode
 from traceconv.options.verbs import QueryOptions, StatsOptions
 from traceconv.report.table_text import document
@@ -90,7 +92,7 @@ class Tools:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self._learned: set[Path] = set()
+        self._learned: dict[Path, object] = {}
 
     def every(self) -> dict[str, Callable[..., str]]:
         """All tools, by name."""
@@ -98,17 +100,25 @@ class Tools:
         return {name: getattr(self, name) for name in (*names, "window", "explain")}
 
     def _input(self, path: str) -> Path:
-        """An input; the first time, its names are learned if they are to be replaced."""
+        """An input; its names are learned if they are to be replaced, unless its files are as they
+        were when that was done before."""
         file = self.workspace.input(path)
-        if self.workspace.redact and file not in self._learned:
-            self._learned.add(file)
-            for capture in traceconv.inspect(file).captures:
-                self.workspace.learn([capture.host] * bool(capture.host), "host")
-                self.workspace.learn([capture.title, *capture.files], "file")
-            for trace in traceconv.open(file).traces("source"):
-                self.workspace.learn(trace.strings)
-                self.workspace.learn(text for t in trace.tracks for text in (t.name, t.group))
+        if self.workspace.redact and self._learned.get(file) != (state := file_state(file)):
+            self._learn(file)
+            self._learned[file] = state
         return file
+
+    def _learn(self, file: Path) -> None:
+        """Have the names in the captures of an input replaced."""
+        for entry in traceconv.inspect(file).captures:
+            self.workspace.learn([entry.host] * bool(entry.host), "host")
+            self.workspace.learn([entry.title, *entry.files], "file")
+        captures = traceconv.open(file)
+        for capture in captures:
+            with suppress(TraceconvError):  # no answer holds what cannot be read
+                for trace in replace(captures, found=(capture,)).traces("source", align="none"):
+                    self.workspace.learn(trace.strings)
+                    self.workspace.learn(text for t in trace.tracks for text in (t.name, t.group))
 
     def _matching(self, expression: str, texts: Sequence[str]) -> list[bool]:
         """In which texts, or words for names, an expression of an agent finds a match. A process of

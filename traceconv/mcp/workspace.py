@@ -226,6 +226,13 @@ def _links(path: Path) -> Iterator[Path]:
                 yield inner
 
 
+def file_state(path: Path) -> set[tuple[str, int, int]]:
+    """The files at and below a path, with their sizes and when they were changed, ns."""
+    below = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
+    about = ((str(file), file.stat()) for file in (path, *below))
+    return {(name, state.st_size, state.st_mtime_ns) for name, state in about}
+
+
 def _names(value: Any) -> Iterator[tuple[str, str]]:
     """The names in a document, with their kinds."""
     if isinstance(value, Mapping):
