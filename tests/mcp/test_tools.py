@@ -324,6 +324,24 @@ def test_redacted_names_cannot_be_guessed_by_patterns(root, guess):
     assert "step_if_ns" in asked(one.what_if("job", ["op:* x0.5"]))
 
 
+@pytest.mark.parametrize("name", ["10.23.45.67:8080", "4711-0815"])
+def test_names_without_letters_are_hidden(root, name):
+    """Addresses and numbers of jobs, from statements and expressions."""
+    attacked(root, "aten::mm", name)
+    one = tools(root, redact=True)
+    query = "select distinct reverse(name) from events"
+    assert name[::-1] in tools(root).sql("job", query)
+    assert name[::-1] not in one.sql("job", query)
+    assert "no row" in asked(one.table("job", "op", filters=[f"Operator~^{name[:4]}"]))["error"]
+
+
+def test_files_that_nobody_reads_are_hidden(root):
+    """Also before their folder was listed."""
+    (root / "job/zeus.csv").write_text("what,is\n1,2\n")
+    said = asked(tools(root, redact=True).inspect("job"))
+    assert [name.partition("-")[0] for name in said["unread_files"]] == ["file"]
+
+
 def test_sql_understands_the_words_for_names(root):
     """Tables have pseudonyms for names; the words of traceconv are as they are."""
     pytest.importorskip("duckdb")

@@ -35,11 +35,11 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-Matching = Callable[[str, Sequence[str]], Sequence[bool]]
-"""In which of some texts a regular expression finds a match."""
+Matching = Callable[[str, str, Sequence[str]], Sequence[bool]]
+"""In which texts of a column a regular expression finds a match: (column, expression, texts)."""
 
 
-def matching(expression: str, texts: Sequence[str]) -> list[bool]:
+def matching(_column: str, expression: str, texts: Sequence[str]) -> list[bool]:
     """:data:`Matching` for people, who wait for what they wrote."""
     search = re.compile(expression).search
     return [search(text) is not None for text in texts]
@@ -206,7 +206,9 @@ def _test(
     if "~" in sign:
         parsers.pattern(text, "filters")  # refuses early
         must_match = sign == "~"
-        return lambda values: _mask(matching(text, [*map(str, values.tolist())])) == must_match
+        return lambda values: (
+            _mask(matching(column.name, text, [*map(str, values.tolist())])) == must_match
+        )
     if column.kind == "text":
         if sign not in ("=", "!="):
             raise OptionError(f"{column.name} is text: compare it by =, !=, ~ or !~", "filters")

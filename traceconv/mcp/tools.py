@@ -120,14 +120,14 @@ class Tools:
                     self.workspace.learn(trace.strings)
                     self.workspace.learn(text for t in trace.tracks for text in (t.name, t.group))
 
-    def _matching(self, expression: str, texts: Sequence[str]) -> list[bool]:
+    def _matching(self, column: str, expression: str, texts: Sequence[str]) -> list[bool]:
         """In which texts, or words for names, an expression of an agent finds a match. A process of
         its own, which can be ended, looks for it: an expression may need for ever."""
         if len(expression) > _MOST_EXPRESSION:
             why = f"a regular expression has {len(expression)} characters, at most"
             raise OptionError(f"{why} {_MOST_EXPRESSION}", "filters")
         if self.workspace.redact:
-            texts = [self.workspace.cell("", text) for text in texts]
+            texts = [self.workspace.cell(column, text) for text in texts]
         command = [sys.executable, "-I", "-c", _SEARCH]
         try:
             found = subprocess.run(

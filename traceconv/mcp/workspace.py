@@ -19,6 +19,9 @@ _FOLDERS = lazy_regex(r"(?<![\w:/.])(?:/|[A-Za-z]:[\\/]|\\\\)(?:[^\s/\\'\"]+[/\\
 
 _WORD = lazy_regex(r"\w+")
 
+_NUMBERS = lazy_regex(r"|[+-]?[\d,]*\d(?:\.\d+)?(?:e[+-]?\d+)?%?|\d+(?:-\d+)?(?:, ?\d+(?:-\d+)?)*")
+"""A number, or ranges of them; no text at all."""
+
 _SHORT = 4
 """Names with fewer characters are replaced within texts only as whole words, and only if they have
 letters and are not among :data:`_WORDS`."""
@@ -36,23 +39,13 @@ _MOST = 5000
 
 _NAMED = {
     "host": ("host",),
-    "file": ("label", "file", "source", "unknown"),
+    "file": ("label", "file", "source", "unknown", "unread_files"),
     "name": (
-        *(
-            "name",
-            "kernel",
-            "slice",
-            "lane",
-            "link",
-            "group",
-            "operation",
-            "module",
-            "shape",
-            "type",
-        ),
-        *("where", "trace", "communicator"),
+        "name", "kernel", "slice", "lane", "link", "group", "operation", "operator", "op type",
+        "module", "shape", "type", "where", "trace", "communicator", "copy", "range", "process",
+        "thread", "track", "api name", "path", "line", "queue", "before",
     ),
-}
+}  # fmt: skip
 """Keys of documents and columns of tables that hold names, by the word that replaces them."""
 
 _KINDS = {key: kind for kind, keys in _NAMED.items() for key in keys}
@@ -200,12 +193,14 @@ class Workspace:
             self.learn([name], kind)
 
     def cell(self, column: str, text: str) -> str:
-        """A text in a column of a table, replaced if it is a name."""
-        if text in _OURS or not any(map(str.isalpha, text)):
+        """A text in a column of a table, replaced if it is a name: numbers are none, unless the
+        column holds names."""
+        kind = _KINDS.get(column.lower())
+        if text in _OURS or (kind is None and _NUMBERS.fullmatch(text)):
             return text
         if text.startswith("{"):
             return "{}"  # arguments
-        self.learn([text], _KINDS.get(column, "name"))
+        self.learn([text], kind or "name")
         return self.text(text)
 
     def learn_table(self, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
@@ -237,7 +232,7 @@ def _names(value: Any) -> Iterator[tuple[str, str]]:
     """The names in a document, with their kinds."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            kind = _KINDS.get(key, "file" if key in ("files", "unknown") else "")
+            kind = _KINDS.get(key, "file" if key == "files" else "")
             for text in inner if isinstance(inner, list | Mapping) else [inner]:
                 if kind and isinstance(text, str):
                     yield kind, text
