@@ -16,7 +16,7 @@ def line(ranks):
         for row in rank.rows:
             if "collective_seq_id" in row.args:
                 dumped.add(rank.number)
-                if not row.args["is_p2p"]:
+                if not row.args.get("is_p2p"):
                     said = row.args["process_group"]
                     members = tuple(json.loads(row.args.get("Process Group Ranks", "[]")))
                     number = row.args["collective_seq_id"]

@@ -71,7 +71,7 @@ def operations(trace: Trace, records: CollectiveRecords) -> Operations:
     why = ""
     if not len(steps):
         why = "no device work of its steps was recorded"
-        if "cluster_step_trace_time" in trace.side_tables:
+        if {"cluster_step_trace_time", "cluster_time_summary"} & trace.side_tables.keys():
             why = (
                 "only the table of cluster tools has its steps; `traceconv diagnose` compares those"
             )

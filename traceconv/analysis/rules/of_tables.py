@@ -203,7 +203,8 @@ RULES: tuple[Rule, ...] = (
         "ranks",
         "share of the time per step by which it computes longer than the next slowest rank",
         (Limit(1.0, "%", OWN),),
-        "cluster_step_trace_time of at least three ranks, without their timelines",
+        "cluster_step_trace_time or cluster_time_summary of at least three ranks, without their "
+        "timelines",
         "Profile this rank: only its timeline shows whether input, computing or the host is slow.",
         _own_times,
         each_rank(_slow_rank),

@@ -12,7 +12,7 @@ import numpy as np
 from traceconv.analysis.tables.definition import NOTHING, RANK, Column, Ranked, Table, stacked
 from traceconv.analysis.tables.fields import floats, named, numbers, rounded
 from traceconv.analysis.tables.groups import Groups, mean, numbered, share
-from traceconv.analysis.tables.stated_steps import stated_overlap
+from traceconv.analysis.tables.stated_steps import STATED, stated_overlap
 from traceconv.core.columns import F64
 from traceconv.core.model import Trace
 from traceconv.core.side_tables import Columns
@@ -98,14 +98,15 @@ TABLES: Sequence[Table] = (
         "Time = Step Time - Exposed Communication: the work of the rank before others wait for it. "
         "Own Above Median = Own Time - median Own Time of the ranks; in percent, of the median "
         "Step Time. The rank far above the others is slow.",
-        "cluster_step_trace_time or cluster_analysis.db, without the timelines of the ranks",
+        "cluster_step_trace_time, cluster_time_summary or cluster_analysis.db, without the "
+        "timelines of the ranks",
         Column.parse(
             "Rank, Steps, Step Time(ns), Computing(ns), Exposed Communication(ns), Idle(ns), "
             "Own Time(ns), Own Above Median(ns), Own Above Median(%)"
         ),
         _rank_facts,
         _ranks,
-        reads=("cluster_step_trace_time",),
+        reads=STATED[1:],
     ),
     Table(
         "cluster_bandwidth",

@@ -33,8 +33,24 @@ VENDOR_NAMES: Mapping[str, str] = {
 }
 """The profiler's columns and what they are called here."""
 
-_CLUSTER = "cluster_step_trace_time"
-STATED = (STEP_TABLE, _CLUSTER)
+_SUMMARY_NAMES = {
+    "Computation": "computing_ns",
+    "Communication Not Overlap Computation": "not_overlapped_ns",
+    "Communication Overlap Computation": "overlapped_ns",
+    "Communication": "communication_ns",
+    "Free": "free_ns",
+    "Memory": "copying_ns",
+    "Memory Not Overlap Computation Communication": "copy_not_overlapped_ns",
+}
+"""The same of ``cluster_time_summary``, in which copies are no part of Free (Ascend/msprof-analyze,
+``recipes/cluster_time_summary``, 2026-08)."""
+
+_NAMES = {
+    STEP_TABLE: VENDOR_NAMES,
+    "cluster_step_trace_time": VENDOR_NAMES,
+    "cluster_time_summary": _SUMMARY_NAMES,
+}
+STATED = tuple(_NAMES)
 """The profilers' tables of steps: of one rank, and of all."""
 
 
@@ -53,9 +69,9 @@ def stated_steps(trace: Trace) -> Columns:
         (the table), and ``Rank`` if the table names ranks. Where some steps were selected, those.
     """
     # a cluster table next to captures whose ranks have timelines
-    for name in STATED[: 1 if len(trace.events) else 2]:
+    for name in STATED[: 1 if len(trace.events) else None]:
         table = trace.side_tables.get(name)
-        if table and "Computing(ns)" in table:
+        if table and f"{next(iter(_NAMES[name]))}(ns)" in table:
             rows = _rows(trace, table)
             return _facts(name, table, rows) if len(rows) else NOTHING
     return NOTHING
@@ -72,18 +88,24 @@ def _rows(trace: Trace, table: SideTable) -> NDArray[np.intp]:
 
 
 def _facts(name: str, table: SideTable, rows: NDArray[np.intp]) -> Columns:
-    ranks = (
-        {RANK: Texts.of(named(table, "Index")[rows].tolist()).whole()} if "Type" in table else {}
-    )
-    return {
-        **ranks,
+    lengths = {key: numbers(table, f"{h}(ns)")[rows] for h, key in _NAMES[name].items()}
+    nothing = np.full(len(rows), ABSENT, np.int64)
+    facts = {
         "graph": np.full(len(rows), -1, np.int64),
         "step": numbers(table, "Step")[rows],
-        "window": np.full(len(rows), ABSENT, np.int64),
+        "window": nothing,
         "device": numbers(table, "Device_id")[rows],
-        **{key: numbers(table, f"{h}(ns)")[rows] for h, key in VENDOR_NAMES.items()},
+        **dict.fromkeys(VENDOR_NAMES.values(), nothing),
+        **lengths,
         "source": texts([name] * len(rows)),
     }
+    if name == STATED[1] and "Type" in table:
+        facts[RANK] = Texts.of(named(table, "Index")[rows].tolist()).whole()
+    if name == STATED[2]:
+        facts[RANK] = numbers(table, "Rank")[rows]
+        copies = lengths["copy_not_overlapped_ns"]
+        facts["free_ns"] = lengths["free_ns"] + np.where(copies != ABSENT, copies, 0)
+    return facts
 
 
 def with_steps_beside(trace: Trace, rows: Columns, stated: Columns) -> Columns:

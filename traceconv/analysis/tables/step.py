@@ -483,7 +483,8 @@ _VENDOR = {f"{heading}(ns)": name for heading, name in VENDOR_NAMES.items()}
 
 def _vendor_facts(trace: Trace) -> Columns:
     if from_table := _table_steps(trace):
-        return from_table
+        copies = ("copying_ns", "copy_not_overlapped_ns")  # of cluster_time_summary
+        return {name: column for name, column in from_table.items() if name not in copies}
     if not is_ascend(trace):
         return NOTHING
     steps = trace.steps

@@ -60,6 +60,7 @@ KINDS: Mapping[str, TableKind] = {
     "communication_matrix": TableKind(f"communication_matrix.json, {_DATABASE}"),
     "communication_group": TableKind("communication_group.json, communication_group_old.json"),
     **_named("{0}.csv", "cluster_step_trace_time"),
+    "cluster_time_summary": TableKind("cluster_time_summary_*.csv, cluster_analysis.db"),
     **_named("{0}.json", "cluster_communication", "cluster_communication_matrix"),
     "cluster_communication_bandwidth": TableKind("cluster_communication.json"),
     # MindSpore before 2.4

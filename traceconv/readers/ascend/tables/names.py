@@ -74,6 +74,17 @@ SUMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "cluster_step_trace_time": (
         "ClusterStepTraceTime", {"step": "Step", "type": "Type", "index": "Index", **_STEP_COLUMNS},
     ),
+    "cluster_time_summary": ("ClusterTimeSummary", {
+        "rank": "Rank", "step": "Step", "stepTime": "Step Time(us)",
+        "computation": "Computation(us)",
+        "communicationNotOverlapComputation": "Communication Not Overlap Computation(us)",
+        "communicationOverlapComputation": "Communication Overlap Computation(us)",
+        "communication": "Communication(us)", "free": "Free(us)",
+        "communicationWaitStageTime": "Communication Wait Stage Time(us)",
+        "communicationTransmitStageTime": "Communication Transmit Stage Time(us)",
+        "memory": "Memory(us)", "memoryNotOverlapComputationCommunication":
+        "Memory Not Overlap Computation Communication(us)",
+    }),
     "cluster_communication": (
         "ClusterCommunicationTime", {**_OPERATION, "rank_id": "Rank", **_TIMES},
     ),
@@ -101,7 +112,7 @@ TABLES: Mapping[str, frozenset[str]] = {
 
 _ALIASES = {"op_summary": "kernel_details", "aicpu": "data_preprocess"}
 
-_PLAIN = (*TABLES_OF_FILES, "cluster_step_trace_time")
+_PLAIN = (*TABLES_OF_FILES, "cluster_step_trace_time", "cluster_time_summary")
 _NAME = lazy_regex(
     rf"({'|'.join(_PLAIN)})(?:_slice_(?P<part>\d{{1,18}}))?(?P<numbers>(?:_\d+)*)\.csv(?:\.gz)?"
 )
@@ -119,6 +130,7 @@ _SIGNS = {
     "communication_group": (b'"collective"',),
     "step_trace_time": (b"Communication(Not Overlapped)",),
     "cluster_step_trace_time": (b"Communication(Not Overlapped)",),
+    "cluster_time_summary": (b"Communication Not Overlap Computation",),
     "dataset": (b"Operation,Stage",),
     "kernel_details": (b"Duration(us)",),
 }
