@@ -133,6 +133,8 @@ class Stated:
         for operation in self.operations():
             for over, about in operation.transports.items():
                 for size, (count, time) in about["Size Distribution"].items():
+                    if not str(count).isdecimal():
+                        continue  # traceconv reports the row
                     both = found[over][round(Decimal(size) * 10**6)]
                     both[0] += int(count)
                     both[1] += int((Decimal(time) * 10**6).quantize(1, ROUND_HALF_UP))

@@ -213,7 +213,8 @@ def _are_two_processes(one: Capture, other: Capture, times: _Times) -> bool:
     different = one.differs(other)
     if different and None in (one.rank, other.rank):
         return True
-    if {c.clock.domain if c.clock else None for c in (one, other)} != {Domain.UNIX}:
+    clocks = {c.clock.domain if c.clock else None for c in (one, other)}
+    if clocks not in ({Domain.UNIX}, {Domain.MONOTONIC}):
         return bool(different or contradiction(one, None, other, None))
     if not times.known:
         return different not in ([], ["pid"]) or bool(contradiction(one, None, other, None))

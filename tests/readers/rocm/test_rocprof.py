@@ -305,6 +305,20 @@ def test_categories(name, layer, title, marker):
 # -- RPD ---------------------------------------------------------------------------------------
 
 
+def test_rpds_of_containers_at_one_time_are_of_two_processes(tmp_path):
+    """Process id and GPU are equal in both, and the clock is that of the node."""
+    for name, late in (("r0", 0), ("r1", 1_300)):
+        path = database(tmp_path / f"trace_{name}.rpd", rocm_files.rpd((31,)))
+        with closing(sqlite3.connect(path)) as opened, opened:
+            for table in ("api", "op"):
+                opened.execute(
+                    f"UPDATE rocpd_{table} SET start = start + {late}, end = end + {late}"
+                )
+    found = traceconv.open(tmp_path)
+    assert [one.rank for one in found.found] == [0, 1]
+    assert found.issues.count("rank-derived") == 1
+
+
 def test_processes_of_an_rpd(tmp_path):
     """Every operation is with the process whose call it belongs to, those of no call with the
     first; the writer of the profile is no work of the host."""
