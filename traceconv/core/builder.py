@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from traceconv.core.clock import INT64_MAX
 from traceconv.core.columns import BLOB_BITS, OFFSET_MASK
 from traceconv.core.errors import Issues
 from traceconv.core.hints import Hints
@@ -311,8 +312,13 @@ class TraceBuilder:
         return (int(start_ns[near].min()), int(end_ns[near].max())) if near.any() else (low, high)
 
     def window(self, start_ns: int, end_ns: int) -> None:
-        """Say that the profiler was collecting from ``start_ns`` to ``end_ns``."""
-        if end_ns > start_ns:
+        """Say that the profiler was collecting from ``start_ns`` to ``end_ns``.
+
+        Issues: malformed-record, if these are no times.
+        """
+        if not -INT64_MAX <= min(start_ns, end_ns) <= max(start_ns, end_ns) <= INT64_MAX:
+            self.skip("malformed-record", f"recorded from {start_ns} to {end_ns} ns")
+        elif end_ns > start_ns:
             self._windows.append((start_ns, end_ns))
 
     def side_table(

@@ -212,6 +212,15 @@ def test_events_without_a_usable_time_are_booked(tmp_path, event, code):
     assert trace.ledger["lost", "slice"] == -1
 
 
+def test_a_recording_that_ends_at_no_time_is_booked(tmp_path):
+    """Its events are kept; found by mutation."""
+    task = Plane("Task Environment", profile_start_time=xplane_files.BEGIN,
+                 profile_stop_time=(1 << 64) - 1)  # fmt: skip
+    (tmp_path / "a.xplane.pb").write_bytes(space(gpu_plane(), task, timed=False))
+    trace = read(tmp_path)
+    assert (trace.counts()["slice"], trace.issues.count("malformed-record")) == (1, 1)
+
+
 def test_events_of_unknown_kinds_are_named_by_number(tmp_path):
     """Also where that is below zero; found by mutation. Nothing says that they are work."""
     plane = gpu_plane()

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.core.clock import INT64_MAX
 from traceconv.core.columns import F64, I32, I64, Mask
 from traceconv.core.ordering import mapped
 from traceconv.protobuf.message import BrokenMessage, message, varint, whole_fields
@@ -479,7 +480,7 @@ class Space(NamedTuple):
             if plane.name == TASK:
                 stats = plane.own()
                 begin, end = stats.get("profile_start_time"), stats.get("profile_stop_time")
-                if isinstance(begin, int) and begin > 0:
+                if isinstance(begin, int) and 0 < begin <= INT64_MAX:
                     return begin, end if isinstance(end, int) else begin
         return None
 
