@@ -421,21 +421,26 @@ def _lasts(steps, known):
 
 
 def _gaps(where, graph, mine, known):
-    """Pauses as marked, else the time between device windows in which nothing runs."""
+    """The time between device windows in which nothing runs, where such windows follow one another,
+    else pauses as marked."""
     rows, steps = mine.get("interval", []), mine["iteration"]
     numbers = {row.step for row in steps}
     lengths = [row.dur for row in rows if row.step in numbers]
-    shown = rows
+    shown, compared = rows, steps
+    measured = [s.pause for s in known.steps if s.graph == graph and s.pause is not None]
+    if measured or (not rows and graph < 0):
+        lengths = measured
+        recorded = {(s.number, s.start) for s in known.steps if s.graph == graph and s.covered}
+        compared = [row for row in steps if (row.step, row.start) in recorded]
     if not rows and graph < 0:
-        lengths = [s.pause for s in known.steps if s.graph == graph and s.pause is not None]
         windows = union(s.window for s in known.steps if s.graph == graph)
         free = [row for lanes in known.lanes.values() for row in lanes["free"]]
         shown = [r for r in free if not any(low <= r.start < high for low, high in windows)]
     if any(lengths):
-        pauses, worked = sum(lengths), sum(end - start for start, end in _lasts(steps, known))
+        pauses, worked = sum(lengths), sum(e - s for s, e in _lasts(compared, known))
         yield "iteration-gap", where, {
-            "value": percent(pauses, pauses + worked), "saves": pauses / len(steps),
-            "gaps": len(lengths), "per_step_ns": round(pauses / len(steps)),
+            "value": percent(pauses, pauses + worked), "saves": pauses / len(compared),
+            "gaps": len(lengths), "per_step_ns": round(pauses / len(compared)),
             "mean_ns": round(fmean(lengths)), "median_ns": round(median(lengths)),
             "longest_ns": max(lengths),
             "step_mean_ns": round(fmean(row.dur for row in steps)),

@@ -79,7 +79,7 @@ class WhatIfReport:
             for remedy in sorted(self.suggested, key=lambda remedy: -remedy.gain_ns)
         ]  # fmt: skip
         before = time_text(float(np.mean(self.result.before_ns)))
-        whole = "" if self.result.cut else " (a step with the gap before it)"
+        whole = "" if self.result.cut else " (a step of all ranks with the gap before it)"
         return [
             f"changes that save most, each by itself, of {before}{whole}:",
             *aligned(rows, (0, 3)),

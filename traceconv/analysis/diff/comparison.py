@@ -285,12 +285,12 @@ class _Comparing:
 
     def half(
         self, before: Series, after: Series, kind: str, group: NDArray[np.intp] | None = None,
-        among: int = 1,
+        among: float = 1, alike: bool = False,
     ) -> F64:  # fmt: skip
         """As :func:`half_widths`; nothing is in doubt if both are one recording."""
         if self.same:
             return np.zeros(len(before.values))
-        return half_widths(before, after, kind, group, among)
+        return half_widths(before, after, kind, group, among, alike)
 
     def finish(self, reasons: tuple[str, ...]) -> RunComparison:
         """The comparison of the runs, without verdicts if there are ``reasons`` against them."""
@@ -532,14 +532,11 @@ class _Comparing:
     def _rank(self, pair: RankPair, reasons: Sequence[str]) -> RankChange:
         sides = self.before.ranks[pair[0]], self.after.ranks[pair[1]]
         ns = np.stack([self._rank_ns(side, pair[side]) for side in (0, 1)])
-        step = self._of_rank(ns, [rank_items.steps["ns"] for rank_items in sides], reasons)
+        step_half, computing_half = self._halves[pair]
+        step = self._of_rank(ns, step_half, reasons)
         sort = self._of_pairs_text(0, "sort")
         sort = np.where(sort == "", self._of_pairs_text(1, "sort"), sort)
-        computing = self._of_rank(
-            ns[:, sort == Sort.COMPUTE],
-            [per_step(rank_items, Sort.COMPUTE) for rank_items in sides],
-            reasons,
-        )
+        computing = self._of_rank(ns[:, sort == Sort.COMPUTE], computing_half, reasons)
         return RankChange(
             *pair,
             (len(sides[0]), len(sides[1])),
@@ -549,12 +546,35 @@ class _Comparing:
             computing,
         )
 
-    def _of_rank(self, ns: I64, steps: Sequence[I64], reasons: Sequence[str]) -> ComparedRows:
-        """The sum of some items of a rank; ``steps`` has what that is in every step."""
-        series = [Series(step_ns[None, :].astype(np.float64), np.ones(1)) for step_ns in steps]
-        half = self.half(series[0], series[1], "step", among=len(self.pairs))
+    @cached_property
+    def _halves(self) -> dict[RankPair, tuple[float, float]]:
+        """Half the widths of the intervals of the step and of computing; of ranks with as many
+        steps together."""
+        alike: dict[tuple[int, int], list[RankPair]] = {}
+        for pair in self.pairs:
+            sizes = len(self.before.ranks[pair[0]]), len(self.after.ranks[pair[1]])
+            alike.setdefault(sizes, []).append(pair)
+        halves = {}
+        for pairs in alike.values():
+            among = len(self.pairs) / len(pairs)
+            widths = [
+                self.half(*(self._by_rank(side, pairs, sort) for side in (0, 1)), "step",
+                          among=among, alike=True).tolist()
+                for sort in (None, Sort.COMPUTE)
+            ]  # fmt: skip
+            halves |= dict(zip(pairs, zip(*widths, strict=True), strict=True))
+        return halves
+
+    def _by_rank(self, side: int, pairs: Sequence[RankPair], sort: Sort | None) -> Series:
+        """What the steps of some ranks take, or the items of a sort in them."""
+        ranks = [(self.before, self.after)[side].ranks[pair[side]] for pair in pairs]
+        values = [one.steps["ns"] if sort is None else per_step(one, sort) for one in ranks]
+        return Series(np.stack(values).astype(np.float64), np.ones(len(pairs)))
+
+    def _of_rank(self, ns: I64, half_ns: float, reasons: Sequence[str]) -> ComparedRows:
+        """The sum of some items of a rank."""
         total = ns.sum(axis=1, keepdims=True)
-        return self._judged({"name": texts([""])}, total, half, reasons, small=False)
+        return self._judged({"name": texts([""])}, total, np.array([half_ns]), reasons, small=False)
 
 
 def operator_of(sort: str, name: str, kind: str) -> tuple[str, str]:

@@ -98,7 +98,8 @@ def half_widths(
     after: Series,
     kind: str,
     group: NDArray[np.intp] | None = None,
-    among: int = 1,
+    among: float = 1,
+    alike: bool = False,
 ) -> F64:
     """Half the width of the interval of every difference of means, ns; infinite if unknown.
 
@@ -106,6 +107,8 @@ def half_widths(
         kind:  key of :data:`ERROR`; an item gets a share of that error equal to its share of time.
         group: number per row of the group whose rows vary together; None: rows are independent.
         among: how many times as many intervals are to hold together.
+        alike: whether the rows are one figure of several ranks, whose steps follow one another
+            alike: a few steps of one rank do not tell how much neighbours have in common.
     """
     rows = len(before.values)
     size = np.maximum(before.means, after.means)
@@ -113,7 +116,7 @@ def half_widths(
         return np.where(size > 0, np.inf, 0.0)
     share = size / size.sum() if size.sum() > 0 else np.ones(rows)
     if group is None:
-        return _joint_widths(before, after, ERROR[kind] / among * share)
+        return _joint_widths(before, after, ERROR[kind] / among * share, alike)
     groups = int(group.max()) + 1
     summed = before.summed(group, groups), after.summed(group, groups)
     level = np.maximum(*(group_series.means for group_series in summed))
@@ -142,7 +145,7 @@ def _without_pace(series: Series, group_series: Series, group: NDArray[np.intp])
     return Series(values, series.counts, series.resolution_ns)
 
 
-def _joint_widths(before: Series, after: Series, error: F64) -> F64:
+def _joint_widths(before: Series, after: Series, error: F64, alike: bool = False) -> F64:
     """Half widths by what each row itself says."""
     variances = [_variance(series) for series in (before, after)]
     total = variances[0] + variances[1]
@@ -154,7 +157,11 @@ def _joint_widths(before: Series, after: Series, error: F64) -> F64:
     freedom = np.divide(
         total**2, estimated, out=np.full(len(total), most_freedom), where=estimated > 0
     )
-    related = _correlation(before.values, after.values)
+    related = (
+        _correlation(_standard(before), _standard(after), pooled=True)
+        if alike
+        else _correlation(before.values, after.values)
+    )
     inflation = np.asarray((1 + related) / (1 - related))
     wide = _wide(error, np.minimum(freedom, most_freedom) / inflation)
     width: F64 = wide * np.sqrt(total * inflation + _rounding(before, after))

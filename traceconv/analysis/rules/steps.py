@@ -49,7 +49,8 @@ _FEWEST_WINDOWS = 4  # after the first
 def _parts(trace: Trace) -> Known | None:
     """The marked steps and their parts by graph: ``graph``, -1 of none; ``step`` and ``dur_ns`` of
     each; ``lasts_ns``: the device window, where it was recorded and is not that of a graph: a host
-    that annotates steps may be steps ahead; the time of every part in them, ns, -1 where it is not
+    that annotates steps may be steps ahead; ``followed_ns``: those between which gaps are known;
+    the time of every part in them, ns, -1 where it is not
     marked (``pause``: before the step; ``reduce``: while any collective runs); ``longest``: slices
     by part."""
     events, steps = trace.events, trace.steps.take(trace.steps.marked)
@@ -70,8 +71,13 @@ def _parts(trace: Trace) -> Known | None:
         windows = (graph_steps.graph < 0) & (graph_steps.covered == Covered.TIMELINE)
         ns_by_part = {name: _part_lengths(trace, graph_steps, name, rows[name]) for name in _PARTS}
         shown = {name: longest(trace, part_rows) for name, part_rows in rows.items()}
-        if graph < 0 and not len(rows["pause"]):  # idle time between the device windows of steps
+        lasts_ns = np.where(windows, graph_steps.device_dur_ns, graph_steps.dur_ns)
+        followed = np.ones(len(graph_steps), bool)
+        if (graph_steps.pause_ns >= 0).any() or (graph < 0 and not len(rows["pause"])):
+            # idle time between the device windows of steps
             ns_by_part["pause"] = graph_steps.pause_ns
+            followed = graph_steps.known_ns > 0
+        if graph < 0 and not len(rows["pause"]):
             free = slices_of(trace, OpClass.FREE)
             between = holding(union(*graph_steps.device_spans.T), events.start_ns[free]) < 0
             shown["pause"] = (
@@ -82,9 +88,8 @@ def _parts(trace: Trace) -> Known | None:
                 "graph": graph,
                 "step": graph_steps.step.tolist(),
                 "dur_ns": graph_steps.dur_ns.tolist(),
-                "lasts_ns": np.where(
-                    windows, graph_steps.device_dur_ns, graph_steps.dur_ns
-                ).tolist(),
+                "lasts_ns": lasts_ns.tolist(),
+                "followed_ns": lasts_ns[followed].tolist(),
                 **{name: ns.tolist() for name, ns in ns_by_part.items()},
                 "longest": shown,
                 "first": longest(trace, first_step),
@@ -130,7 +135,7 @@ def _pauses(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
         lengths = [ns for ns in graph["pause"] if ns >= 0]
         if not any(lengths):
             continue
-        steps, all_ns = graph["lasts_ns"], sum(lengths)
+        steps, all_ns = graph["followed_ns"], sum(lengths)
         value = 100 * all_ns / (all_ns + sum(steps))
         if value > limits[""]:
             pairs = zip(graph["step"], graph["pause"], strict=True)
