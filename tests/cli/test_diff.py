@@ -382,5 +382,5 @@ def test_ranks_that_are_not_shown_are_summed_up(jobs, capsys):
     *_, head, first, _, critical, rest = capsys.readouterr().out.splitlines()
     assert head.split()[-1] == "computing"
     assert first.split()[0] == "0" and critical.startswith("5 *")
-    assert critical.split()[-3:] == ["+1.10", "ms", "slower"]
+    assert critical.split()[-3:] == ["slower", "+1.10", "ms"]
     assert rest.startswith("5 more ranks: +1.08 ms")

@@ -428,7 +428,7 @@ def _gaps(where, graph, mine, known):
     lengths = [row.dur for row in rows if row.step in numbers]
     shown, compared = rows, steps
     measured = [s.pause for s in known.steps if s.graph == graph and s.pause is not None]
-    if measured or (not rows and graph < 0):
+    if graph < 0 or (rows and measured):
         lengths = measured
         recorded = {(s.number, s.start) for s in known.steps if s.graph == graph and s.covered}
         compared = [row for row in steps if (row.step, row.start) in recorded]

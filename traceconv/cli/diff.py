@@ -22,6 +22,13 @@ REGRESSION, UNSURE = 10, 11
 _TRACES = (".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz")
 
 
+_UNSURE = (
+    "no verdict fails: record more steps, set a limit outside the interval, or accept it with "
+    "--on-unknown pass"
+)
+"""What to do about a gate without a verdict."""
+
+
 @click.command(cls=options.Command, short_help="Compare two runs; a gate for CI.")
 @click.argument("before", shell_complete=completion.files)
 @click.argument("after", required=False, shell_complete=completion.files)
@@ -107,6 +114,9 @@ def diff(
             say.message(f"wrote {name}")
     if not quiet and not (passed and form is None):
         say.show_issues(comparison.issues, quiet, verbose)
+    if any(gate["outcome"] == "no verdict" for gate in comparison.document["gates"]) and not quiet:
+        accepted = arguments["on_unknown"] == "pass"
+        say.message("no verdict passes: --on-unknown pass" if accepted else _UNSURE)
     if comparison.outcome not in (None, "passed"):
         if target.path or form not in (None, "text", "md"):  # these show the gates already
             for line in comparison.gate_lines():

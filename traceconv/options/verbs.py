@@ -337,7 +337,8 @@ class DiffOptions(Analysis):
 
     tolerance: float = option(
         1.0, values.percent, "--tolerance", metavar="PERCENT",
-        help="Ignore differences smaller than this share of the compared time.",
+        help="Ignore differences smaller than this share of the compared time. Gates have their "
+        "own limits.",
     )  # fmt: skip
     fail_on: tuple[str, ...] = option(
         (), values.texts, "--fail-on", metavar="FIGURE>LIMIT", repeated=True, usual=True,

@@ -174,18 +174,19 @@ def _ranks(document: Document, top: int | None) -> list[str]:
             + f" → {row['after']}" * (row["before"] != row["after"])
             + " *" * (row["after"] == critical),
             *_figures(row)[:-1],
-            computing(row),
             rank_verdict(row),
+            computing(row),
         )
         for row in all_ranks
         if id(row) in shown
     ]
-    head = ("rank (* critical)", "before", "after", "change", "", "computing", "")
+    head = ("rank (* critical)", "before", "after", "change", "", "", "computing")
+    table = aligned([head, *rows], (0, 5))
     hidden = [row["change_ns"] for row in all_ranks if id(row) not in shown]
     if not hidden:
-        return _aligned(head, rows)
+        return table
     ends = dict.fromkeys((signed(min(hidden)), signed(max(hidden))))
-    return [*_aligned(head, rows), f"{len(hidden)} more ranks: {' to '.join(ends)}"]
+    return [*table, f"{len(hidden)} more ranks: {' to '.join(ends)}"]
 
 
 def rank_verdict(row: Document) -> str:

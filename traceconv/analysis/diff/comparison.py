@@ -554,11 +554,11 @@ class _Comparing:
         for pair in self.pairs:
             sizes = len(self.before.ranks[pair[0]]), len(self.after.ranks[pair[1]])
             alike.setdefault(sizes, []).append(pair)
-        halves = {}
+        halves: dict[RankPair, tuple[float, float]] = {}
         for pairs in alike.values():
             among = len(self.pairs) / len(pairs)
             widths = [
-                self.half(*(self._by_rank(side, pairs, sort) for side in (0, 1)), "step",
+                self.half(self._by_rank(0, pairs, sort), self._by_rank(1, pairs, sort), "step",
                           among=among, alike=True).tolist()
                 for sort in (None, Sort.COMPUTE)
             ]  # fmt: skip

@@ -15,8 +15,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceconv.analysis.replay.job import CELLS, Replay
+from traceconv.analysis.replay.operations import COMPUTE
 from traceconv.analysis.replay.what_if import Changed
 from traceconv.analysis.statistics import interval
 from traceconv.core.columns import F64
@@ -81,6 +83,14 @@ OF_UNEVEN_WORK = Change(
     "balance experts.", 0.6,
 )  # fmt: skip
 
+_OVERLAP = Change(
+    "exposed communication", "comm:* overlap",
+    "Overlap communication with computing: buckets, prefetching, other parallelism.", 0.5,
+)  # fmt: skip
+_TOO_LITTLE = (
+    "Steps compute less than that: find out why communication lasts so long (stats --by comm,link)."
+)
+
 EVERYWHERE = (
     Change("input", "input:0", "Give the input pipeline more workers, or prefetch further."),
     Change("garbage collection", "gc:0",
@@ -90,8 +100,7 @@ EVERYWHERE = (
     Change("copies", "copy:0", "Overlap copies with computing, and use pinned memory.", 0.8),
     Change("host", "host:0",
            "Let the host run ahead: fewer synchronisations, larger or compiled graphs.", 0.6),
-    Change("exposed communication", "comm:* overlap",
-           "Overlap communication with computing: buckets, prefetching, other parallelism.", 0.5),
+    _OVERLAP,
     OF_UNEVEN_WORK,
 )  # fmt: skip
 """Changes of all ranks, the most particular first."""
@@ -128,8 +137,17 @@ def remedies(replay: Replay, candidates: Sequence[Change] = ()) -> tuple[Remedy,
         low, high = interval(saved)
         gain = float(saved.mean())
         share = gain / replay.step_ns
+        if change is _OVERLAP and gain > _computing(replay):
+            change = replace(change, advice=_TOO_LITTLE)
         chosen.append(Remedy(change, round(gain), (round(low), round(high)), share))
     return tuple(chosen)
+
+
+def _computing(replay: Replay) -> float:
+    """The mean time that a rank computes in a step."""
+    graph = replay.graph
+    ns = graph.part_ns[graph.sorts[graph.name] == COMPUTE].sum()
+    return float(ns) / (len(graph.ranks) * len(graph.steps))
 
 
 def _steps(replay: Replay, sets: Sequence[Sequence[str]]) -> F64:

@@ -159,6 +159,13 @@ def _device_bound(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
         yield Case(rank, value, _figures({**facts, "pieces": pieces}), "", steps)
 
 
+_TOO_LONG = (
+    "Steps compute less than that, so overlap cannot hide it: find out why communication lasts so "
+    "long. `traceconv stragglers` names ranks that others wait for, `stats --by comm,link` has "
+    "waiting, transfers and bandwidth."
+)
+
+
 def _communicating(trace: Trace) -> Known | None:
     """As :func:`_overlap`, of ranks that communicate."""
     facts = _overlap(trace)
@@ -172,7 +179,11 @@ def _exposed(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
             facts,
             lambda columns: share(columns["not_overlapped_ns"], columns["known_ns"]) > limits[""],
         )
+        hidden_at_most, exposed = (
+            _total(facts["pieces"], name) for name in ("computing_ns", "not_overlapped_ns")
+        )
         yield Case(rank, value, _figures(facts), "", steps, slices(facts["exposed"]),
+                   advice=_TOO_LONG if hidden_at_most < exposed else "",
                    gone={EXPOSED: ALL})  # fmt: skip
 
 

@@ -357,7 +357,7 @@ class Findings(msgspec.Struct, frozen=True):
 
     def bounds_text(self) -> str:
         """Why gains are upper bounds."""
-        return f"gains are upper bounds, because the job cannot be replayed: {self.bounds}"
+        return f"gains are upper bounds, because {self.bounds}"
 
     def _needs(self) -> list[str]:
         """What rules without data need, a line for those that need the same."""
@@ -592,7 +592,12 @@ def judge(
     good = [finding for finding in findings if finding.severity is FindingSeverity.GOOD]
     reported = [finding for finding in findings if finding.severity is not FindingSeverity.GOOD]
     small = _minor(reported, losses)
-    why = replay if isinstance(replay, str) else "not all ranks are part of it"
+    if isinstance(replay, str):
+        why = f"the job cannot be replayed: {replay or 'its operations were not read'}"
+    elif len(replay.graph.steps) < 2:
+        why = "one step does not show how long devices are idle after it"
+    else:
+        why = "not all ranks are part of the replay"
     return Findings(
         tuple(summary.rank for summary in summaries),
         tuple(finding for finding in reported if (finding.rule.id, finding.rank) not in small),
@@ -600,9 +605,7 @@ def judge(
         tuple(unchecked),
         tuple(good),
         tuple(finding for finding in reported if (finding.rule.id, finding.rank) in small),
-        (why or "its operations were not read")
-        if any(finding.at_most for finding in reported)
-        else "",
+        why if any(finding.at_most for finding in reported) else "",
     )
 
 

@@ -73,7 +73,7 @@ def _parts(trace: Trace) -> Known | None:
         shown = {name: longest(trace, part_rows) for name, part_rows in rows.items()}
         lasts_ns = np.where(windows, graph_steps.device_dur_ns, graph_steps.dur_ns)
         followed = np.ones(len(graph_steps), bool)
-        if (graph_steps.pause_ns >= 0).any() or (graph < 0 and not len(rows["pause"])):
+        if graph < 0 or (len(rows["pause"]) and (graph_steps.pause_ns >= 0).any()):
             # idle time between the device windows of steps
             ns_by_part["pause"] = graph_steps.pause_ns
             followed = graph_steps.known_ns > 0
