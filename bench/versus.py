@@ -1,7 +1,7 @@
 """Whole commands of two trees, in turns on the same inputs: what a change costs or gains.
 
     git worktree add ../before COMMIT && (cd ../before && python setup.py build_ext --inplace)
-    python -m bench.versus ../before [--events 1000000] [--rounds 5] [IN ...]
+    python -m bench.versus ../before [--events 1000000] [--rounds 5] [--only stats] [IN ...]
 
 Both trees run on this Python and its packages. Of each command: medians of processor time, wall
 time and memory, before and now, and the ratios; with ``--stages``, where the time of a conversion
@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "detail": ("merge", "-m", "detail", "--jobs", "1"),
     "detail to JSON": ("merge", "-m", "detail", "--jobs", "1"),
     "report": ("merge", "-m", "summary", "--jobs", "1", "--report", "REPORT"),
+    "stats": ("stats", "--by", "all", "--jobs", "1", "--no-cache"),
 }
 
 
@@ -42,13 +43,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=1_000_000, help="0: only what is named")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stages", action="store_true")
+    parser.add_argument("--only", choices=COMMANDS, help="this command of what is named")
     given = parser.parse_intermixed_args(argv)
     trees = {"before": given.before.resolve(), "now": NOW}
     print(", ".join(f"{what} {value}" for what, value in machine().items()))
     print(f"two busy loops at once: {control(PYTHON):.2f}x (2 is a quiet machine)")
     with tempfile.TemporaryDirectory(prefix="traceconv-versus-") as name:
         folder = Path(name)
-        for what, command, sources in cases(folder, given.events, given.paths):
+        for what, command, sources in cases(folder, given.events, given.paths, given.only):
             jobs = {tree: job(at, folder, command, sources) for tree, at in trees.items()}
             for _ in range(given.rounds):
                 for one in jobs.values():
@@ -61,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def cases(
-    folder: Path, events: int, paths: Sequence[str]
+    folder: Path, events: int, paths: Sequence[str], only: str | None
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """What is run: a name, the command, and the inputs."""
     if events:
@@ -80,13 +82,13 @@ def cases(
         for command in ("summary", "report"):
             yield f"eight small ranks: {command}", command, (small,)
     for path in paths:
-        for command in ("convert", "summary"):
+        for command in (only,) if only else ("convert", "summary", "stats"):
             yield f"{Path(path).name}: {command}", command, (path,)
 
 
 def job(tree: Path, folder: Path, command: str, sources: Sequence[str]) -> Job:
     """A command of one tree."""
-    out = folder / ("out.json" if command.endswith("JSON") else "out.pftrace")
+    out = folder / ("out.json" if command.endswith("JSON") or command == "stats" else "out.pftrace")
     words = [str(folder / "out.html") if w == "REPORT" else w for w in COMMANDS[command]]
     start = f"import sys; sys.path.insert(0, {str(tree)!r}); from traceconv.cli import main; main()"
     call = (PYTHON, "-P", "-c", start, words[0], *sources, *words[1:], "-q", "-f", "-o", str(out))

@@ -136,13 +136,8 @@ def flops(ranks, hosts):
     """Calls of operators with equal inputs, with the kernels that each launched."""
     timed = Timed()
     for rank in ranks.values():
-        host = hosts[rank.number]
-        if host.fact.ascend:
-            continue
-        for name, args, at, rows in (*_replayed(rank, host), *_launched(rank, host)):
-            kind, operations, moved = _KNOWN[name](_Inputs(args), _lengths(rank, at))
-            key = (name, _text(args, "Input Dims"), _text(args, "Input type"), kind, operations,
-                   moved)  # fmt: skip
+        for name, args, work, rows in calls(rank, hosts[rank.number]):
+            key = (name, _text(args, "Input Dims"), _text(args, "Input type"), *work)
             timed.add(rank.number, key, sum(row.dur for row in rows), kernels=len(rows))
     names = ("Operator", "Input Shapes", "Input Types", "Kind", "FLOPs", "Bytes")
     found = timed.figures(names, kernels="Kernels")
@@ -157,6 +152,25 @@ def flops(ranks, hosts):
     return {(key[0], *key[1:4]): row for key, row in found.items()}
 
 
+def calls(rank, host):
+    """(operator, arguments, (kind, operations, bytes), kernels) of every call on a GPU."""
+    for name, args, at, rows in (
+        () if host.fact.ascend else (*_replayed(rank, host), *_launched(rank, host))
+    ):
+        yield name, args, _KNOWN[name](_Inputs(args), _lengths(rank, at)), rows
+
+
+def in_half(name, args):
+    """Whether what an operator multiplies is all of 16 bits."""
+    one = _Inputs(args)
+    first = 1 if name in ("aten::addmm", "aten::baddbmm") else 0
+    count = 2 if "mm" in name else 3
+    if _KNOWN[name] is _paged:
+        first = next(i for i, dims in enumerate(one.dims) if len(dims) > 2)
+        count = 1
+    return {"c10::Half", "c10::BFloat16"} >= {*(one.types[first : first + count] or [""])}
+
+
 def _text(args, key):
     said = args.get(key, "")
     return said if isinstance(said, str) else json.dumps(said, separators=(",", ":"))
@@ -168,7 +182,7 @@ def _work(row):
 
 def _launched(rank, host):
     """By operator: the innermost one that is known; not those around another."""
-    nest, calls = host.nested(host.operators), {}
+    nest, found = host.nested(host.operators), {}
     known = {*_KNOWN, *_AROUND}
     around = set()
     for row, thread, call in host.launched:
@@ -182,21 +196,21 @@ def _launched(rank, host):
             around.add(id(outer))
             outer = nest.parent[id(outer)]
         if _work(row):
-            calls.setdefault(id(holder), (holder, []))[1].append(row)
-    for key, (holder, rows) in calls.items():
+            found.setdefault(id(holder), (holder, []))[1].append(row)
+    for key, (holder, rows) in found.items():
         if key not in around and holder.name in _KNOWN and holder.args.get("Input Dims"):
             yield holder.name, holder.args, holder.start, rows
 
 
 def _replayed(rank, host):
     """Kernels of replayed graphs that state the operator, by replay and call."""
-    calls = defaultdict(list)
+    found = defaultdict(list)
     for row, _, call in host.launched:
         said = row.args
         known = KNOWN_BY in said and said.get("operator") in _KNOWN and "operator call" in said
         if known and _work(row):
-            calls[call.start, id(call), str(said["operator call"])].append(row)
-    for (at, *_), rows in calls.items():
+            found[call.start, id(call), str(said["operator call"])].append(row)
+    for (at, *_), rows in found.items():
         rows.sort(key=lambda row: row.start)
         if rows[0].args.get("Input Dims"):
             yield rows[0].args["operator"], rows[0].args, at, rows

@@ -2,10 +2,9 @@
 
 import re
 from collections import defaultdict
-from math import prod
 from statistics import median
 
-from . import waiting
+from . import waiting, work
 from .device import kernels
 from .figures import percent
 from .host import text_of, typed
@@ -154,26 +153,16 @@ def _plain_type(name):
 
 def _products(rank, host, rows, steps):
     """Products of two matrices in half precision that take 10 us and more, and attention."""
-    calls = _stated_products(rank, host, rows) if host.fact.ascend else _launched(host)
-    yield from _reached("matmul-efficiency", calls, rows, steps)
-    if not host.fact.ascend:
-        yield from _reached("attention-efficiency", _attention(host), rows, steps)
-
-
-def _attention(host):
-    """As :func:`_launched`: a product of queries and keys, and one of their like with values; as
-    one of twice as many columns, which moves queries, keys, values and results once."""
-    for holder, mine in _operators(host):
-        said = holder.args
-        given, types = said.get("Concrete Inputs") or [], said.get("Input type") or [""]
-        if holder.name != "aten::_flash_attention_forward" or len(given) < 13:
-            continue
-        (b, q, h, d), (_, k, g, _), _ = said["Input Dims"][:3]
-        if {_plain_type(t) for t in types[:3]} - _HALF or any((*given[3:5], *given[11:13])):
-            continue
-        half = 2 if given[8] == "True" else 1
-        yield (sum(row.dur for row in mine), min(mine, key=lambda row: row.start),
-               4 * b * h * q * k * d // half, 4 * b * d * (q * h + k * g))  # fmt: skip
+    if host.fact.ascend:
+        yield from _reached("matmul-efficiency", _stated_products(rank, host, rows), rows, steps)
+        return
+    for rule, kind in (("matmul-efficiency", "GEMM"), ("attention-efficiency", "attention")):
+        calls = (
+            (sum(row.dur for row in mine), min(mine, key=lambda row: row.start), *figures)
+            for name, args, (of, *figures), mine in work.calls(rank, host)
+            if of == kind and all(figures) and work.in_half(name, args)
+        )
+        yield from _reached(rule, calls, rows, steps)
 
 
 def _reached(rule, calls, rows, steps):
@@ -195,40 +184,9 @@ def _reached(rule, calls, rows, steps):
         }  # fmt: skip
 
 
-def _launched(host):
-    """Time, first kernel, operations and bytes of operators that are products."""
-    for holder, mine in _operators(host):
-        if holder.name not in ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"):
-            continue
-        at = 1 if "add" in holder.name else 0
-        dims, types = holder.args.get("Input Dims"), holder.args.get("Input type")
-        if not dims or not types or {_plain_type(t) for t in types[at : at + 2]} - _HALF:
-            continue
-        left, right = dims[at], dims[at + 1]
-        each = left[0] if len(left) == 3 else 1
-        if left[-1] == right[-2] and len(left) == len(right) and left[:-2] == right[:-2]:
-            first = min(mine, key=lambda row: row.start)
-            time = sum(row.dur for row in mine)
-            flops, n_bytes = _product(left[-2], left[-1], right[-1], each)
-            if at and dims[0]:  # a bias is read once, and added to each element
-                flops += each * left[-2] * right[-1]
-                n_bytes += prod(dims[0]) * (2 if _plain_type(types[0]) in _HALF else 4)
-            yield time, first, flops, n_bytes
-
-
 def _product(m, k, n, each=1):
     """Operations of so many products, and bytes of their matrices."""
     return 2 * each * m * k * n, 2 * each * (m * k + k * n + m * n)
-
-
-def _operators(host):
-    """Operators with the kernels that they launched."""
-    nest, calls = host.nested(host.operators), {}
-    for row, thread, call in host.launched:
-        holder = nest.innermost(thread, call.start)
-        if row.cls == "compute" and row.lane.layer == "device" and holder is not None:
-            calls.setdefault(id(holder), (holder, []))[1].append(row)
-    return calls.values()
 
 
 def _stated_products(rank, host, rows):

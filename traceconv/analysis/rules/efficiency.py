@@ -25,14 +25,13 @@ from traceconv.analysis.rules.definition import (
     longest,
     slices,
 )
-from traceconv.analysis.tables.fields import fields, is_ascend, names_of, operator_columns
+from traceconv.analysis.tables.fields import fields, is_ascend, operator_columns
 from traceconv.analysis.tables.groups import Groups
 from traceconv.analysis.tables.host import kernels
-from traceconv.analysis.tables.operator import launching
-from traceconv.analysis.tables.work import ATTENTION, GEMM, Work, flat_product, model_of, work_of
+from traceconv.analysis.tables.work import ATTENTION, GEMM, Work, flat_product
+from traceconv.analysis.tables.work_table import working_calls
 from traceconv.analysis.utilisation import measured
-from traceconv.core.model import I64, OpClass, Trace
-from traceconv.core.name_tests import NameTest, rows_named
+from traceconv.core.model import OpClass, Trace
 from traceconv.core.patterns import lazy_regex
 from traceconv.core.robust import median
 
@@ -50,16 +49,14 @@ _SLOW_GBS = 400.0
 """What memory of an NPU at least does: sources differ on what it reaches. Products that would be
 bound by a memory as slow as this are not judged there."""
 
-_MODELLED = NameTest(model_of)
 _HALF = {"FLOAT16", "DT_FLOAT16", "BF16", "DT_BF16", "BFLOAT16"}
 _PRODUCT = lazy_regex(r"MatMul(?:V[23])?")
 _EIGHT, _SIXTEEN = 8, 16  # bits
 _LEAST_NS = 10_000  # what takes less is a matter of launches
 _SHAPES_KEPT = 500
 
-Said = tuple[str, ...]
-"""The operator of a kernel and its inputs: name, shapes, types and other values; on Ascend shapes,
-types and formats."""
+_Call = tuple[int, int, str, Work]
+"""An operator's first kernel, the time of all, ns, its shapes, and its work."""
 
 
 def _done(trace: Trace, kind: str) -> Known | None:
@@ -69,22 +66,12 @@ def _done(trace: Trace, kind: str) -> Known | None:
     ascend = is_ascend(trace)
     if not len(rows) or trace.hints.partial_device or (ascend and kind != GEMM):
         return None
-    whole = int(trace.events.dur_ns[rows].sum())
-    rows, call, said = (_ascend_products if ascend else _launched)(trace, rows)
-    groups = Groups.of(call)
-    time = groups.total(trace.events.dur_ns[rows])
     names = set(trace.hints.device_names.values())
     device = _peaks(names.pop() if len(names) == 1 else "")
     sums_by_work: dict[tuple[str, Work], list[int]] = {}
     shown = []
-    for first_row, ns in zip(groups.first.tolist(), time.tolist(), strict=True):
-        text, work = (_stated if ascend else _recorded)(said[first_row])
-        if (
-            ns < _LEAST_NS
-            or work is None
-            or work.kind != kind
-            or min(work.flops, work.n_bytes) <= 0
-        ):
+    for first_row, ns, text, work in (_ascend_products if ascend else _of_table)(trace):
+        if ns < _LEAST_NS or work.kind != kind or min(work.flops, work.n_bytes) <= 0:
             continue
         if work.bits not in (_EIGHT, _SIXTEEN) or (work.bits == _EIGHT and "faster" not in device):
             continue
@@ -96,14 +83,14 @@ def _done(trace: Trace, kind: str) -> Known | None:
         sums = sums_by_work.setdefault((text, work), [0, 0])
         sums[0] += ns
         sums[1] += 1
-        shown.append(rows[first_row])
+        shown.append(first_row)
     if not sums_by_work:
         return None
     longest_work = sorted(sums_by_work.items(), key=lambda item: -item[1][0])[:_SHAPES_KEPT]
     return {
         **device,
         "steps": max(len(measured(trace.steps)), 1),
-        "compute_ns": whole,
+        "compute_ns": int(trace.events.dur_ns[rows].sum()),
         "products": [
             (text, work.flops, work.n_bytes, work.bits == _EIGHT, *sums)
             for (text, work), sums in longest_work
@@ -128,50 +115,48 @@ def _peaks(name: str) -> dict[str, Any]:
     return {}
 
 
-def _launched(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], I64, list[Said]]:
-    """Kernels launched by operators with a formula for their work, and the rows of these calls."""
-    call = launching(trace, rows)
-    is_named = (call >= 0) & rows_named(trace, _MODELLED)[np.maximum(call, 0)]
-    rows, call = rows[is_named], call[is_named]
-    said = fields(trace, call, "Input Dims", "Input type", "Concrete Inputs")
-    columns = (column.tolist() for column in (names_of(trace, call), *said))
-    return rows, call, list(zip(*columns, strict=True))
+def _of_table(trace: Trace) -> Iterator[_Call]:
+    """Operators with a formula for their work."""
+    calls = working_calls(trace)
+    if calls is not None:
+        yield from zip(
+            calls.first.tolist(), calls.ns.tolist(), calls.shapes.tolist(), calls.work, strict=True
+        )
 
 
-def _recorded(said: Said) -> tuple[str, Work | None]:
-    name, dims, types, inputs = said
-    return dims, work_of(name, dims, types, inputs)
-
-
-def _ascend_products(
-    trace: Trace, rows: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], I64, list[Said]]:
+def _ascend_products(trace: Trace) -> Iterator[_Call]:
+    """Tasks that multiply two plain matrices in half precision."""
+    rows = kernels(trace, OpClass.COMPUTE)
     rows = rows[operator_columns(trace, rows)["OP Type"].fitting(_PRODUCT.fullmatch)]
     columns = fields(
         trace, rows, "Input Shapes", "Output Shapes", "Input Data Types", "Input Formats"
     )
     bare = (column.mapped(lambda text: text.strip(QUOTE)).tolist() for column in columns)
-    said = [(f"{shape} -> {result}", *more) for shape, result, *more in zip(*bare, strict=True)]
-    return rows, rows.astype(np.int64), said
+    for row, ns, shape, result, types, formats in zip(
+        rows.tolist(), trace.events.dur_ns[rows].tolist(), *bare, strict=True
+    ):
+        text = f"{shape} -> {result}"
+        work = _stated(text, types, formats)
+        if work is not None:
+            yield row, ns, text, work
 
 
 QUOTE = '"'
 
 
 @lru_cache(10_000)
-def _stated(said: Said) -> tuple[str, Work | None]:
+def _stated(text: str, types: str, formats: str) -> Work | None:
     """The product of two plain matrices in half precision; None of other inputs."""
-    text, types, formats = said
     inputs, _, result = text.partition(" -> ")
     try:
         shapes = [tuple(map(int, one.split(","))) for one in (*inputs.split(";")[:2], result)]
     except ValueError:
-        return text, None
+        return None
     plain = all(one == "ND" for one in formats.split(";")[:2])
     half = len(types.split(";")) > 1 and {*types.upper().split(";")[:2]} <= _HALF
     if not plain or not half or len(shapes) < 3 or any(len(shape) != 2 for shape in shapes):
-        return text, None
-    return text, flat_product(*map(math.prod, shapes))
+        return None
+    return flat_product(*map(math.prod, shapes))
 
 
 def _inefficient(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:

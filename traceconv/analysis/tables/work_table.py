@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,8 +30,15 @@ from traceconv.analysis.tables.fields import (
 from traceconv.analysis.tables.groups import Groups, share
 from traceconv.analysis.tables.host import kernels, launches, operator_nest
 from traceconv.analysis.tables.texts import Texts
-from traceconv.analysis.tables.work import NORMALIZATION, Lengths, lengths_of, model_of, work_of
-from traceconv.core.columns import F64, I64
+from traceconv.analysis.tables.work import (
+    NORMALIZATION,
+    Lengths,
+    Work,
+    lengths_of,
+    model_of,
+    work_of,
+)
+from traceconv.core.columns import F64, I64, once_each
 from traceconv.core.intervals import holding
 from traceconv.core.model import Kind, Layer, OpClass, Trace
 from traceconv.core.name_tests import NameTest, rows_named
@@ -42,14 +50,35 @@ _PASSES = NameTest(lengths_of)
 _SAID = ("Input Dims", "Input type", "Concrete Inputs")
 
 
-def _facts(trace: Trace) -> Columns:
-    """Calls of operators whose work is known by their name, and the kernels each launched."""
+class WorkingCalls(msgspec.Struct, frozen=True):
+    """Calls of operators whose work is known, and their kernels.
+
+    Attributes:
+        first:   event row of the first kernel of each.
+        ns:      sum of the durations of its kernels.
+        kernels: their number.
+        names, shapes, types: the operator and its inputs, as recorded.
+        work:    of each.
+    """
+
+    first: NDArray[Any]
+    ns: I64
+    kernels: I64
+    names: NDArray[Any]
+    shapes: NDArray[Any]
+    types: NDArray[Any]
+    work: list[Work]
+
+
+@once_each
+def working_calls(trace: Trace) -> WorkingCalls | None:
+    """Calls of operators whose work is known by their name and inputs, on GPUs; None if none is."""
     if is_ascend(trace):
-        return NOTHING
+        return None
     rows = kernels(trace, OpClass.COMPUTE, OpClass.COPY)
     parts = [part for part in (_replayed(trace, rows), _launched(trace, rows)) if len(part[0])]
     if not parts:
-        return NOTHING
+        return None
     rows, call, launch_ns = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 2))
     columns = [Texts.concat([part[3][i] for part in parts]) for i in range(4)]
     groups = Groups.of(call)
@@ -57,27 +86,31 @@ def _facts(trace: Trace) -> Columns:
     names, *call_facts = (column[first].tolist() for column in columns)
     lengths = _lengths(trace, launch_ns[first])
     models = [work_of(*call_key) for call_key in zip(names, *call_facts, lengths, strict=True)]
-    is_modelled = np.array([model is not None for model in models], bool)
-    if not is_modelled.any():
-        return NOTHING
-    work = [model for model in models if model is not None]
+    known = np.array([model is not None for model in models], bool)
+    if not known.any():
+        return None
     names, shapes, types = (
-        np.array(values_of, object)[is_modelled]
-        for values_of in (names, call_facts[0], call_facts[1])
+        np.array(values, object)[known] for values in (names, call_facts[0], call_facts[1])
     )
-    time = groups.total(trace.events.dur_ns[rows])[is_modelled]
-    peak, memory = _peaks(trace, np.array([operator_work.bits for operator_work in work]))
+    time = groups.total(trace.events.dur_ns[rows])[known]
+    work = [model for model in models if model is not None]
+    return WorkingCalls(rows[first][known], time, groups.size[known], names, shapes, types, work)
+
+
+def _facts(trace: Trace) -> Columns:
+    calls = working_calls(trace)
+    if calls is None:
+        return NOTHING
+    peak, memory = _peaks(trace, np.array([work.bits for work in calls.work]))
     flops, n_bytes = (
         np.array([value if value >= 0 else ABSENT for value in values], np.int64)
-        for values in (
-            [operator_work.flops for operator_work in work],
-            [operator_work.n_bytes for operator_work in work],
-        )
+        for values in ([work.flops for work in calls.work], [work.n_bytes for work in calls.work])
     )
-    kinds = np.array([operator_work.kind for operator_work in work], object)
-    keys = {"Operator": names, "Kind": kinds, "Input Shapes": shapes, "Input Types": types,
-            "FLOPs": flops, "Bytes": n_bytes, "peak": peak, "memory": memory}  # fmt: skip
-    return grouped(time, keys, Kernels=groups.size[is_modelled])
+    kinds = np.array([work.kind for work in calls.work], object)
+    keys = {"Operator": calls.names, "Kind": kinds, "Input Shapes": calls.shapes,
+            "Input Types": calls.types, "FLOPs": flops, "Bytes": n_bytes, "peak": peak,
+            "memory": memory}  # fmt: skip
+    return grouped(calls.ns, keys, Kernels=calls.kernels)
 
 
 _Part = tuple[NDArray[Any], I64, I64, list[Texts]]
