@@ -92,7 +92,8 @@ def _path_at(host):
     nest, of = call_paths(host)
 
     def called(thread, instant):
-        stack, names, _ = of(nest.innermost(thread, instant))
+        holder = nest.innermost(thread, instant)
+        stack, names, _ = of(holder) if holder else ((), (), "")
         return ";".join((*stack, *names)), ""
 
     return called
