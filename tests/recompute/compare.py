@@ -96,6 +96,8 @@ def plain(value):
 
 
 def _same(ours, theirs):
+    if isinstance(ours, str) or isinstance(theirs, str):
+        return ours == theirs
     if isinstance(ours, float) or isinstance(theirs, float):
         return math.isclose(ours, theirs, rel_tol=_RELATIVE, abs_tol=_RELATIVE)
     if isinstance(ours, (list, tuple)):

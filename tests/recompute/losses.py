@@ -50,7 +50,11 @@ class Losses:
             return cls(per={})
         steps = known.measured()
         pieces = [known.figures(step) for step in steps]
-        marked = bool(pieces) and not any(step.whole_range for step in steps)
+        stated = bool(steps) and all(step.stated for step in steps)
+        if not known.sets and known.only_stated:  # the timeline has no work of the device
+            steps = pieces = [figures for _, figures in known.fact.stated.known()]
+            stated = True
+        marked = bool(pieces) and (stated or not any(step.whole_range for step in steps))
         if not pieces and known.sets:
             pieces = [known.sums()] if known.sums()["known"] else []
         if not any(piece["computing"] or piece["unclassified"] for piece in pieces):
@@ -71,10 +75,9 @@ class Losses:
         }  # fmt: skip
         if waits:
             per[INPUT] = sum(waits) / n
-        pauses = [step.pause for step in steps if step.pause is not None]
+        pauses = [s.pause for s in known.measured() if steps is not pieces and s.pause is not None]
         if pauses:
             per[PAUSE] = sum(pauses) / (len(pieces) * known.devices)
-        stated = bool(steps) and all(step.stated for step in steps)
         return cls(len(pieces), marked, sums["known"] / known.devices, per, stated, len(waits),
                    known.devices, len(pauses))  # fmt: skip
 
