@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import traceconv
-from bench import hashes, naive
+from bench import figures, hashes, naive
 from bench.generate import generate
 from traceconv.core.clock import to_ns
 
@@ -160,3 +161,16 @@ def test_hashes_are_those_of_the_outputs(tmp_path, capsys) -> None:
     traces, others = found[0][:6], found[0][6:]
     assert not set(traces) & set(found[2])
     assert [line.split()[3] for line in others] == ["UnknownFormatError"] * 6
+
+
+def test_figures_of_two_trees_are_compared(tmp_path, capsys) -> None:
+    """Here of a tree with itself; what differs is named by what changed."""
+    (tmp_path / "log.csv").write_text("ts,dur,name,kind\n0,5,a,compute\n9,1,b,comm\n")
+    (tmp_path / "none.txt").write_text("nothing")
+    figures.main([str(tmp_path), "--before", sys.executable])
+    assert "2 paths" in (told := capsys.readouterr().out)
+    assert told.endswith("0 of them differ\n")
+    (now,) = (one for one in figures.figures([tmp_path]) if not one["error"])
+    then = {**now, "issues": ["gone"], "ranks": {"0": {**now["ranks"]["0"], "all free_ns": 1}}}
+    assert list(figures.changes(then, now))[:2] == ["event_log: all free_ns", "issue gone gone"]
+    assert list(figures.changes({"error": "RankError"}, now)) == ["RankError -> read"]
