@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from effort import effort
+from job_simulator import Delay, Job, write_kineto
+from job_simulator import run as run_job
 from kineto_files import CALL, KERNEL, row, write
 
 import traceconv
@@ -71,6 +74,23 @@ def test_other_commands_read_nothing(kept, job):
         read = []
         found = make(job, jobs=1, progress=lambda n, *_, read=read: read.append(n)).as_dict()
         assert (found, sum(read)) == (make(job, jobs=1, cache=False).as_dict(), 0)
+
+
+def test_what_is_computed_over_the_ranks_is_kept(kept, tmp_path):
+    """The next commands get the verdict, the graph and the clocks of the first one."""
+    job = tmp_path / "job"
+    write_kineto(run_job(Job(dp=4, steps=5, world=True, delays=(Delay((2,), 5e6),))), job)
+    commands = (
+        traceconv.stragglers, traceconv.what_if, traceconv.critical_path, traceconv.align,
+        partial(traceconv.critical_path, by="segments"),
+    )  # fmt: skip
+    expected = [make(job, jobs=1, cache=False).as_dict() for make in commands]
+    assert [culprit.rank for culprit in traceconv.diagnose(job, jobs=1).verdict.culprits] == [2]
+    before = kept_files(kept)
+    assert [make(job, jobs=1).as_dict() for make in commands[:2]] == expected[:2]
+    assert kept_files(kept) == before
+    assert [make(job, jobs=1).as_dict() for make in commands] == expected
+    assert [make(job, jobs=1).as_dict() for make in commands] == expected
 
 
 def test_other_questions_read_the_files(kept, job):

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray  # noqa: F401 - in the types of columns
 
 from traceconv.alignment.collective_records import P2P, CollectiveRecords
 from traceconv.alignment.hypotheses import FEWEST, Pairing, Timed

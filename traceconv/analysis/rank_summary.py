@@ -190,8 +190,10 @@ _KINDS = "biuf"
 """Kinds of columns besides text."""
 
 
-def _packed(column: Any) -> Any:
+def packed(column: Any) -> Any:
     """A column as values that MessagePack has: its texts, or type, shape and bytes."""
+    if isinstance(column, np.generic):
+        return column.item()
     if not isinstance(column, np.ndarray):
         raise NotImplementedError(f"no column: {type(column).__name__}")
     if column.dtype == object:
@@ -206,26 +208,26 @@ def _declared(kind: Any) -> Any:
     return get_args(get_args(kind)[1])[0]
 
 
-def _unpacked(kind: Any, packed: Any) -> NDArray[Any]:
-    """The column that :func:`_packed` made; ``kind`` is the type its field is declared with."""
-    if isinstance(packed, list):
-        texts = np.empty(len(packed), object)
-        texts[:] = [sys.intern(str(text)) for text in packed]  # few differ, in all ranks
+def unpacked(kind: Any, value: Any) -> NDArray[Any]:
+    """The column that :func:`packed` made; ``kind`` is the type its field is declared with."""
+    if isinstance(value, list):
+        texts = np.empty(len(value), object)
+        texts[:] = [sys.intern(str(text)) for text in value]  # few differ, in all ranks
         return texts
-    dtype = np.dtype(packed["type"])
+    dtype = np.dtype(value["type"])
     declared = _declared(kind)
     if dtype.kind not in _KINDS or (declared is not Any and dtype != np.dtype(declared)):
         raise ValueError(f"a column of type {dtype}")
-    column: NDArray[Any] = np.frombuffer(packed["bytes"], dtype).reshape(packed["shape"]).copy()
+    column: NDArray[Any] = np.frombuffer(value["bytes"], dtype).reshape(value["shape"]).copy()
     return column
 
 
 def encode(summary: RankSummary) -> bytes:
     """The summary as bytes. Text that is not valid Unicode is written with escapes."""
     try:
-        return msgspec.msgpack.encode((VERSION, summary), enc_hook=_packed)
+        return msgspec.msgpack.encode((VERSION, summary), enc_hook=packed)
     except UnicodeEncodeError:
-        plain = msgspec.to_builtins(summary, enc_hook=_packed, builtin_types=(bytes,))
+        plain = msgspec.to_builtins(summary, enc_hook=packed, builtin_types=(bytes,))
         return msgspec.msgpack.encode((VERSION, _valid(plain)))
 
 
@@ -256,7 +258,7 @@ def decode(
         version, body = msgspec.msgpack.decode(content, type=tuple[int, msgspec.Raw])
         if version != VERSION:
             raise ValueError(f"of version {version}, not {VERSION}; use one traceconv for both")
-        summary = msgspec.msgpack.decode(body, type=RankSummary, dec_hook=_unpacked)
+        summary = msgspec.msgpack.decode(body, type=RankSummary, dec_hook=unpacked)
         _check(summary)
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError) as e:
         raise MalformedInputError(source, "", f"not a summary of a rank: {e}") from e

@@ -133,7 +133,13 @@ def critical_path(*paths: values.Paths, **keywords: Unpack[CriticalPathArguments
     if size is not None:
         _refuse_another(size, [summary.world_size for summary in job.summaries])
     path = walk.of_job(
-        job.summaries, job.plan, job.groups, job.captures, options.clock_error_ns, size
+        job.summaries,
+        job.plan,
+        job.groups,
+        job.captures,
+        options.clock_error_ns,
+        size,
+        once=job.once,
     )
     if selection.steps is not None or selection.time is not None:
         path = _within(path, selection, job)

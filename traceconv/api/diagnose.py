@@ -138,10 +138,10 @@ def diagnosed(
     summaries, plan, groups = job.summaries, job.plan, job.groups
     if len(summaries) > 1:
         options.run.progress(0, 0, f"replaying {len(summaries)} ranks")
-    verdict = judging.judge(summaries, plan, groups, release=not options.analyse)
+    verdict = judging.judge(summaries, plan, groups, release=not options.analyse, once=job.once)
     path = NOT_FOLLOWED
     if options.analyse:
-        path = of_job(summaries, plan, groups, job.captures, replay=verdict.replay)
+        path = of_job(summaries, plan, groups, job.captures, replay=verdict.replay, once=job.once)
     findings = rules.judge(summaries, limits, options.rule, plan, verdict.replayed())
     judged = run_summary.Judged(findings, verdict, path, groups)
     document = None

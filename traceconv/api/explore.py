@@ -80,7 +80,9 @@ class Exploration:
         """The cached content for these captures and options."""
         options = ExploreOptions.of(self.given)
         question = ["explore", SCHEMA_VERSION, options.align, options.run.allow_missing_ranks]
-        return Kept.of_run(question, self.captures.found, options.run.cache)
+        found = self.captures.found
+        ranks = Kept.of_captures(found, options.run.cache, least=0)
+        return ranks.of(question).of_all(capture.rank for capture in found)
 
     def kept(self) -> dict[str, Any] | None:
         """The document that an earlier call on these files made, from the cache; None without."""

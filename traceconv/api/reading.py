@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import Matched, matched
 from traceconv.alignment.offsets import stamped
-from traceconv.analysis.rank_summary import RankSummary
+from traceconv.analysis.rank_summary import RankSummary, packed, unpacked
+from traceconv.analysis.replay.job import Once
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.open import Captures, found_below
 from traceconv.core.errors import Issues, SelectionError
@@ -22,12 +24,17 @@ from traceconv.find.rank_selection import refuse_missing
 from traceconv.options.verbs import Analysis
 from traceconv.passes.select import by_step
 from traceconv.run.summaries import Ranks, Summarizing, analysed, found_numbers, spans_of
+from traceconv.store.cache import Kept
 
 if TYPE_CHECKING:
     from traceconv.options.groups import Input, RunOptions
     from traceconv.options.values import Paths, SelectedRanks
 
 Window = tuple[int | None, int | None]
+T = TypeVar("T")
+
+MOST_BYTES = 256 << 20
+"""Of columns in a result over all ranks that is kept."""
 
 
 @contextmanager
@@ -59,6 +66,7 @@ class Read:
         groups:    collectives that belong together.
         plan:      how clocks are aligned.
         issues:    what finding and reading the ranks noted.
+        once:      computes something over these ranks, or has it from an earlier command.
     """
 
     captures: tuple[Capture, ...]
@@ -66,6 +74,39 @@ class Read:
     groups: tuple[Matched, ...]
     plan: clocks.Plan
     issues: Issues
+    once: Once
+
+
+@dataclass(frozen=True)
+class _Cached:
+    """The :class:`Once` of some ranks; it keeps results in the cache.
+
+    Attributes:
+        kept: of these ranks.
+        question: everything besides them that all results depend on.
+    """
+
+    kept: Kept
+    question: Sequence[Any]
+
+    def __call__(self, name: str, kind: type[T], make: Callable[[], T], /) -> T:
+        kept = self.kept.of([name, *self.question])
+        for _, content in kept.found():
+            with suppress(msgspec.MsgspecError):
+                return msgspec.msgpack.decode(content, type=kind, dec_hook=unpacked)
+        made, room = make(), MOST_BYTES
+
+        def counted(column: Any) -> Any:
+            nonlocal room
+            room -= column.nbytes
+            if room < 0:
+                raise ValueError("it is too large")
+            return packed(column)
+
+        if kept.active:
+            with suppress(ValueError):  # or half surrogates, which UTF-8 does not have
+                kept.keep({0: msgspec.msgpack.encode(made, enc_hook=counted)})
+        return made
 
 
 def read(
@@ -96,12 +137,21 @@ def read(
         if len(captures) > 1:
             options.run.progress(0, 0, f"comparing {len(captures)} ranks")
         records = [summary.collectives for summary in summaries]
-        each = ranks.executor.each
-        groups = tuple(matched(records, stamped(captures), each))
-        spans = spans_of(summaries)
-        plan = clocks.plan(captures, align, records, max_error_ns, groups, spans, each)
+        spans, each = spans_of(summaries), ranks.executor.each
+        kept = ranks.kept.of_all(capture.rank for capture in captures)
+        once = _Cached(kept, [work.of_any_rank, align, max_error_ns])
+        groups = once(
+            "groups",
+            tuple[Matched, ...],
+            lambda: tuple(matched(records, stamped(captures), each)),
+        )
+        plan = once(
+            "plan",
+            clocks.Plan,
+            lambda: clocks.plan(captures, align, records, max_error_ns, groups, spans, each),
+        )
     ranks.issues.extend(plan.issues)
-    return Read(captures, summaries, groups, plan, ranks.issues)
+    return Read(captures, summaries, groups, plan, ranks.issues, once)
 
 
 def within(

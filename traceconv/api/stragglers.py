@@ -117,6 +117,8 @@ def stragglers(*paths: values.Paths, **keywords: Unpack[StragglerArguments]) -> 
     options = StragglerOptions.of(keywords)
     requested, align = SummaryRequest(lateness=True, links=True), options.clocks.align
     job = read(paths, options, requested, align, options.clocks.align_max_error_ns)
-    verdict = judge(job.summaries, job.plan, job.groups, options.material / 100, release=True)
+    verdict = judge(
+        job.summaries, job.plan, job.groups, options.material / 100, release=True, once=job.once
+    )
     slow = tuple(links.slow(job.summaries))
     return StragglerReport(verdict, slow, job.plan, job.issues, links.too_few(job.summaries))

@@ -119,14 +119,14 @@ def what_if(*paths: values.Paths, **keywords: Unpack[WhatIfArguments]) -> WhatIf
     requested = SummaryRequest(lateness=True)
     job = read(paths, options, requested, options.clocks.align, options.clocks.align_max_error_ns)
     try:
-        replay = replay_of(job.summaries, job.plan, job.groups)
+        replay = replay_of(job.summaries, job.plan, job.groups, once=job.once)
     except Unusable as e:
         raise EmptyResultError(f"the job cannot be replayed: {e}") from e
     if not replay.usable:
         raise EmptyResultError(f"no prediction is possible: {replay.too_wrong}")
     result = replayed.what_if(replay, options.change)
     if not options.change:
-        verdict = judge(job.summaries, job.plan, job.groups, replay=replay)
+        verdict = judge(job.summaries, job.plan, job.groups, replay=replay, once=job.once)
         return WhatIfReport(result, job.plan, job.issues, suggested=verdict.remedies())
     if not target:
         return WhatIfReport(result, job.plan, job.issues)

@@ -101,12 +101,14 @@ class Ranks:
         executor: the workers.
         run:      how they work.
         issues:   everything that is lost or in doubt so far; grows.
+        kept:     what the cache has of them.
     """
 
     captures: tuple[Capture, ...]
     executor: Executor
     run: RunOptions
     issues: Issues
+    kept: Kept
 
     def summaries(
         self, work: Summarizing, what: str = "reading"
@@ -129,7 +131,7 @@ class Ranks:
 
     def _encoded(self, work: Summarizing, what: str) -> dict[int, RankSummary]:
         """The summaries: those that are kept, and those of ranks that are read now."""
-        cached = Kept(self.captures, work.of_any_rank, self.run.cache)
+        cached = self.kept.of(work.of_any_rank)
         found: dict[int, RankSummary] = {}
         groups: dict[Any, Any] = {}
 
@@ -184,7 +186,8 @@ def analysed(captures: Sequence[Capture], issues: Issues, run: RunOptions) -> It
     """
     shared = all(capture.source.shared for capture in captures)
     with started(run, [stored(capture) for capture in captures], shared) as executor:
-        yield Ranks(tuple(captures), executor, run, issues.copy())
+        kept = Kept.of_captures(captures, run.cache)
+        yield Ranks(tuple(captures), executor, run, issues.copy(), kept)
 
 
 def spans_of(summaries: Sequence[RankSummary]) -> dict[int, tuple[int, int] | None]:

@@ -1,8 +1,9 @@
-"""Summaries of ranks and answers on disk, for the next analysis of the same files.
+"""Results on disk, for the next analysis of the same files.
 
-An analysis makes one summary per rank and compares them; reading and summarizing take most of its
-time. Summaries are kept in files below one folder; a file (:mod:`.container`) has those of one run.
-The key of a summary covers everything it depends on:
+An analysis makes one summary per rank, compares them and prints an answer. Summaries, what was
+computed over the ranks (clocks, the graph of the job, the verdict) and answers are kept in files
+below one folder; a file (:mod:`.container`) has the summaries of one run, or one other result. The
+key of a result covers everything it depends on:
 
 * the capture as it was found, with the state of its reader;
 * each file that is read: path, size, time of change, inode, and samples of its content;
@@ -20,7 +21,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -69,63 +70,65 @@ def folder() -> Path | None:
 
 
 class Kept:
-    """The kept summaries of some ranks, for one piece of work.
+    """What is kept of some ranks, for one piece of work: bytes by rank.
 
     Args:
-        work: makes the summary of a rank.
-        enabled: False neither finds nor keeps anything.
-        least: bytes of input that are worth it; None for :data:`SMALL_BYTES`.
+        folder: of its files; None neither finds nor keeps anything.
+        keys: by rank.
     """
 
-    def __init__(
-        self,
-        captures: Sequence[Capture],
-        work: object,
-        enabled: bool,
-        least: int | None = None,
-    ) -> None:
-        self._folder: Path | None = None
-        self._keys: dict[int, str] = {}
+    def __init__(self, folder: Path | None = None, keys: Mapping[int, str] | None = None) -> None:
+        self._folder, self._keys = folder, keys or {}
+
+    @classmethod
+    def of_captures(
+        cls, captures: Sequence[Capture], enabled: bool, least: int | None = None
+    ) -> Kept:
+        """Of some captures; :meth:`of` says of which work.
+
+        Args:
+            enabled: False neither finds nor keeps anything.
+            least: bytes of input that are worth it; None for :data:`SMALL_BYTES`.
+        """
         sizes = sum(capture.source.size(name) for capture in captures for name in capture.files)
         enough = sizes >= (SMALL_BYTES if least is None else least)
         cache_folder = folder() if enabled and enough and not announced() else None
-        if cache_folder is None:
-            return
-        try:
-            self._folder = cache_folder / _digest(type(work).__qualname__, work, _program())
-            self._keys = _keys(captures)
-        except (OSError, TypeError, ValueError, TraceconvError):
-            self._folder = None  # no key
+        if cache_folder is not None:
+            with suppress(OSError, TypeError, ValueError, TraceconvError):  # no key
+                return cls(cache_folder, _keys(captures))
+        return cls()
 
     @classmethod
     def of_folders(cls, question: object, folders: Sequence[Path]) -> Kept:
-        """The answers kept for all files below some folders, as the summary of rank 0.
+        """The answers kept for all files below some folders, as the result of rank 0.
 
         Args:
             question: everything besides these files that it depends on.
         """
-        answers, cache_folder = cls((), question, enabled=False), folder()
+        cache_folder = folder()
         if cache_folder is None or announced():
-            return answers
+            return cls()
         with suppress(OSError, TypeError, ValueError):
             files = [*_below(folders)]
             identities = [_identity(path) for path in files]
             if None not in identities and sum(path.stat().st_size for path in files) >= SMALL_BYTES:
-                answers._folder = cache_folder / _digest("answer", question, _program())
-                answers._keys = {0: _digest(identities)}
-        return answers
+                return cls(cache_folder, {0: _digest(identities)}).of(question)
+        return cls()
 
-    @classmethod
-    def of_run(cls, question: object, captures: Sequence[Capture], enabled: bool) -> Kept:
-        """The answer kept for all of these captures, as the summary of rank 0.
+    def of(self, work: object) -> Kept:
+        """The results of one piece of work; ``work`` is everything besides the files that they
+        depend on."""
+        if self._folder is not None:
+            with suppress(TypeError, ValueError):
+                name = _digest(type(work).__qualname__, work, _program())
+                return Kept(self._folder / name, self._keys)
+        return Kept()
 
-        Args:
-            question: everything besides the captures that it depends on.
-        """
-        answers = cls(captures, question, enabled, least=0)
-        keys = sorted(answers._keys.items())
-        answers._keys = {0: _digest(keys)} if len(keys) == len(captures) else {}
-        return answers
+    def of_all(self, ranks: Iterable[int | None]) -> Kept:
+        """The result of all of these ranks together, as that of rank 0."""
+        keys = [(rank, self._keys.get(-1 if rank is None else rank)) for rank in ranks]
+        complete = all(key for _, key in keys)
+        return Kept(self._folder, {0: _digest(keys)}) if complete else Kept()
 
     @property
     def active(self) -> bool:

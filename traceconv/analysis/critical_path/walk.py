@@ -33,7 +33,7 @@ from traceconv.analysis.rank_facts import NOT_REQUESTED, SORTS
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.engine import replayed
 from traceconv.analysis.replay.graph import Unusable
-from traceconv.analysis.replay.job import Replay, replay_of
+from traceconv.analysis.replay.job import Once, Replay, each_time, replay_of
 from traceconv.analysis.replay.operations import HOST
 from traceconv.analysis.replay.own import work_parts
 from traceconv.core.clock import time_text
@@ -128,6 +128,7 @@ def of_job(
     error_ns: int | None = None,
     world_size: int | None = None,
     replay: Replay | None = None,
+    once: Once = each_time,
 ) -> Path:
     """The path of every step of a job.
 
@@ -138,13 +139,14 @@ def of_job(
         error_ns: of clocks whose error is unknown; None if nobody knows it.
         world_size: ranks of the job, for captures that do not state it; None if nobody knows it.
         replay: of the same ranks, where there is one already.
+        once: for what takes long.
     """
     if all(summary.replay.why == NOT_REQUESTED for summary in summaries):
         return NOT_FOLLOWED
     shape = stated_shape(summaries)
     why = _unusable(summaries, plan)
     try:
-        replay = replay if why or replay else replay_of(summaries, plan, groups)
+        replay = replay if why or replay else replay_of(summaries, plan, groups, once=once)
     except Unusable as e:
         why = str(e)
     if replay and not why and not replay.usable:
@@ -154,7 +156,11 @@ def of_job(
     size = max((summary.world_size for summary in summaries), default=-1)
     size = world_size if size <= 0 and world_size is not None else size
     errors, checked = _clocks(summaries, plan, groups, captures, error_ns)
-    path = _Walk(replay, errors, checked, groups, size).path()
+
+    def make() -> Path:
+        return _Walk(replay, errors, checked, groups, size).path()
+
+    path = once(f"path with {error_ns} and {size}", Path, make)
     missing = max(size - len(summaries), 0) if size > 0 else -1
     return replace(path, missing=missing, shape=shape, error=replay.error, cut=replay.cut)
 

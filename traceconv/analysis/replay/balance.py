@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray  # noqa: F401 - in the types of columns
 
 from traceconv.analysis.replay.graph import Graph
 from traceconv.analysis.replay.operations import COMPUTE, COPY

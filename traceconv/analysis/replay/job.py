@@ -13,9 +13,9 @@ Definitions follow "Understanding Stragglers in Large Model Training Using What-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -76,6 +76,21 @@ MOST_KINDS = 40
 """Kinds of operations that a loss is attributed to: those that take most of the time."""
 
 
+T = TypeVar("T")
+
+
+class Once(Protocol):
+    """Computes what is the same for every command on the same ranks."""
+
+    def __call__(self, name: str, kind: type[T], make: Callable[[], T], /) -> T:
+        """What ``make`` returns, of that type, now or for an earlier command."""
+
+
+def each_time(_name: str, _kind: type[T], make: Callable[[], T], /) -> T:
+    """The :class:`Once` that keeps nothing."""
+    return make()
+
+
 class Replay:
     """The graph of a job, and its steps if lengths were others. Times are ns.
 
@@ -88,8 +103,10 @@ class Replay:
             last.
     """
 
-    def __init__(self, graph: Graph, summaries: Sequence[RankSummary]) -> None:
-        self.graph, self.every = graph, summaries
+    def __init__(
+        self, graph: Graph, summaries: Sequence[RankSummary], once: Once = each_time
+    ) -> None:
+        self.graph, self.every, self.once = graph, summaries, once
         self.shape: JobShape = job_shape(summaries)
         self.lengths = graph.length_ns
         self.delays = graph.delay_ns
@@ -182,7 +199,7 @@ class Replay:
     @cached_property
     def own(self) -> OwnTime:
         """What ranks do by themselves."""
-        own = own_time(self.graph, self.every)
+        own = self.once("own time", OwnTime, lambda: own_time(self.graph, self.every))
         give_back()
         return own
 
@@ -374,7 +391,7 @@ class Replay:
     @cached_property
     def even(self) -> EvenWork:
         """See :func:`traceconv.analysis.replay.balance.even_work`."""
-        return even_work(self.graph, self.own.roles)
+        return self.once("even work", EvenWork, lambda: even_work(self.graph, self.own.roles))
 
     @cached_property
     def openings(self) -> NDArray[np.bool_]:
@@ -521,18 +538,24 @@ def replay_of(
     clocks: Clocks,
     groups: Sequence[Matched],
     release: bool = False,
+    once: Once = each_time,
 ) -> Replay:
     """The replay of a job.
 
     Args:
         release: see :func:`traceconv.analysis.replay.graph.graph_of`.
+        once: for what takes long, the graph first.
 
     Raises:
         traceconv.analysis.replay.graph.Unusable: there is none, with the reason.
     """
     large_apart()
-    graph = _without_unrecorded_waits(graph_of(summaries, clocks, groups, release))
+
+    def make() -> Graph:
+        return _without_unrecorded_waits(graph_of(summaries, clocks, groups, release))
+
+    graph = once("graph", Graph, make)
     ranks = dict.fromkeys(graph.ranks)
-    replay = Replay(graph, [summary for summary in summaries if summary.rank in ranks])
+    replay = Replay(graph, [summary for summary in summaries if summary.rank in ranks], once)
     give_back()
     return replay

@@ -21,7 +21,7 @@ from traceconv.alignment.collective_records import P2P
 from traceconv.analysis.hang import hang
 from traceconv.analysis.rank_summary import RankSummary
 from traceconv.analysis.replay.graph import Clocks, Unusable
-from traceconv.analysis.replay.job import Replay, replay_of
+from traceconv.analysis.replay.job import Once, Replay, each_time, replay_of
 from traceconv.analysis.replay.operations import COLLECTOR, COMPUTE, COPY, HOST, INPUT
 from traceconv.analysis.statistics import (
     LEVEL,
@@ -67,6 +67,7 @@ def judge(
     material: float = MATERIAL,
     release: bool = False,
     replay: Replay | None = None,
+    once: Once = each_time,
 ) -> Verdict:
     """The verdict over all ranks.
 
@@ -77,10 +78,11 @@ def judge(
         material: the part of a step that is gained, at least, where something is named.
         release: see :func:`traceconv.analysis.replay.graph.graph_of`.
         replay: of the job, if there is one already.
+        once: for what takes long.
     """
     summaries = sorted(summaries, key=lambda summary: summary.rank)
     dumps = {summary.rank: summary.recorded for summary in summaries}
-    verdict = _judged(summaries, clocks, groups, material, release, replay)
+    verdict = _judged(summaries, clocks, groups, material, release, replay, once)
     return msgspec.structs.replace(verdict, hang=hang(dumps))
 
 
@@ -91,6 +93,7 @@ def _judged(
     material: float,
     release: bool,
     replay: Replay | None,
+    once: Once,
 ) -> Verdict:
     ranks = tuple(summary.rank for summary in summaries)
     groups = tuple(
@@ -101,7 +104,7 @@ def _judged(
         why = f"the captures are of several jobs ({clocks.several_jobs}); name those of one"
         return Verdict(ranks, clocks.method, compared=compared, reason=why)
     try:
-        replay = replay or replay_of(summaries, clocks, groups, release)
+        replay = replay or replay_of(summaries, clocks, groups, release, once)
     except Unusable as e:
         return Verdict(ranks, clocks.method, compared=compared, reason=str(e))
     basis = Verdict(
@@ -117,7 +120,12 @@ def _judged(
         return msgspec.structs.replace(basis, reason=why)
     if not (replay.graph.sizes > 1).any():
         return msgspec.structs.replace(basis, reason=_unmatched(summaries, groups))
-    return _Judging(replay, material).verdict(basis)
+
+    def make() -> Verdict:
+        return msgspec.structs.replace(_Judging(replay, material).verdict(basis), replay=None)
+
+    verdict = once(f"verdict with {material}", Verdict, make)
+    return msgspec.structs.replace(verdict, replay=replay)
 
 
 def _unmatched(summaries: Sequence[RankSummary], groups: Sequence[Matched]) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cache
 from typing import Any, Protocol
 
 import msgspec
@@ -101,10 +102,29 @@ def opened(
         )
     if name == "local" and workers <= 1:
         return nullcontext(in_process)
-    module = importlib.import_module(f"traceconv.run.engines.{name}")
     if name == "local":
-        return module.opened(workers, memory, threads)  # type: ignore[no-any-return]
+        return _at_first_job(workers, memory, threads)
+    module = importlib.import_module(f"traceconv.run.engines.{name}")
     return module.opened(workers, address)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _at_first_job(*options: int | None) -> Iterator[Run]:
+    """The local engine, started by the first job: what the cache answers has none."""
+    with ExitStack() as stack:
+
+        @cache
+        def started() -> Run:
+            module = importlib.import_module("traceconv.run.engines.local")
+            run: Run = stack.enter_context(module.opened(*options))
+            return run
+
+        def run(
+            work: Work, jobs: Sequence[Any], advance: Callable[[int, int], None] = lambda i, n: None
+        ) -> Iterator[Done]:
+            return started()(work, jobs, advance) if jobs else iter(())
+
+        yield run
 
 
 def in_process(
