@@ -227,6 +227,14 @@ def test_a_marker_replaces_what_the_source_marks(build):
     assert trace.ledger["steps", "slice"] == 2 - gone
 
 
+def test_a_marker_of_the_steps_that_the_source_marks_is_matched(build):
+    """They are the steps already."""
+    own = build.track(Layer.STEP, "iterations")
+    build.slice(own, 0, 90, "step 5", op=OpClass.ITERATION, step=5)
+    trace = steps(build.finish(), step_marker=r"^step (\d+)")
+    assert not trace.issues.count("step-marker-unmatched")
+
+
 def test_a_marker_that_finds_nothing_changes_nothing(build):
     """It is told, and the source's own steps stay; so it is where no number is one."""
     _range(build, "Thread 1", 0, 90, "ProfilerStep#5", step=5)

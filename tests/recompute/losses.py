@@ -225,7 +225,7 @@ def ranks(every):
 
 def length(ns):
     """A length of time to three digits; whole ones are shown all."""
-    scale, unit = next((s, u) for s, u in ((1e9, "s"), (1e6, "ms"), (0, "µs")) if ns >= s)
+    scale, unit = next((s, u) for s, u in ((1e9, "s"), (1e6, "ms"), (0, "µs")) if ns >= 0.9995 * s)
     value = ns / (scale or 1e3)
     if value == int(value):
         return f"{int(value)} {unit}"

@@ -88,7 +88,7 @@ class Diagnosis:
         Args:
             every: a line for each rule that could not look, with what it needs.
         """
-        sections = [self.verdict_lines(), self.findings.lines(every)]
+        sections = [self.verdict_lines(), self.findings.beside(self.verdict).lines(every)]
         is_clear = self.verdict is not None and self.verdict.headline()
         upper, lower = sections if is_clear else sections[::-1]
         return "\n".join([self.headline, *upper, *lower]) + "\n"
@@ -96,8 +96,9 @@ class Diagnosis:
     def markdown(self, every: bool = False) -> str:
         """The report as Markdown."""
         late = [f"- {line}" for line in self.verdict_lines()]
-        return f"**{self.headline}**\n\n{self.findings.markdown(every)}" + "\n".join(
-            ["", "## Stragglers", "", *late, ""] * bool(late)
+        return (
+            f"**{self.headline}**\n\n{self.findings.beside(self.verdict).markdown(every)}"
+            + "\n".join(["", "## Stragglers", "", *late, ""] * bool(late))
         )
 
     def verdict_lines(self) -> list[str]:

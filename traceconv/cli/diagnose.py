@@ -91,7 +91,9 @@ def diagnose(
 
 def _short(diagnosis: Diagnosis) -> list[str]:
     """The verdict, and the findings that save most: in as many words as a screen has room for."""
-    findings = diagnosis.findings
+    from traceconv.report import wording
+
+    findings = diagnosis.findings.beside(diagnosis.verdict)
     verdict_line = diagnosis.verdict.headline() if diagnosis.verdict else ""
     lines = [*filter(None, (verdict_line, diagnosis.headline.removeprefix(verdict_line).strip()))]
     # the headline has the verdict and its advice already; `stragglers` has what it is based on
@@ -100,7 +102,9 @@ def _short(diagnosis: Diagnosis) -> list[str]:
         repeated = (*repeated, diagnosis.verdict.line())
     lines += [line for line in diagnosis.verdict_lines() if not line.startswith(repeated)]
     by_rule = findings.by_rule()
-    lines += [_first_step(finding) for finding, _ in by_rule if finding.rule.id == "first-step"]
+    lines += [
+        wording.first_step(finding) for finding, _ in by_rule if finding.rule.id == "first-step"
+    ]
     lines += [] if by_rule else ["no findings"]
     counts = [say.number(len(by_rule) - SHOWN, "more finding")] * (len(by_rule) > SHOWN)
     counts += [say.number(len(findings.quiet), "check") + " passed"] * bool(findings.quiet)
@@ -116,47 +120,20 @@ def _short(diagnosis: Diagnosis) -> list[str]:
     return screen.folded(text, room)
 
 
-def _first_step(finding: Finding) -> str:
-    """That the first step raises all means."""
-    from traceconv.core.clock import time_text
-
-    first, others = (
-        time_text(finding.case.figures[name]) for name in ("first_ns", "median_of_others_ns")
-    )
-    return (
-        f"The means include the first step: {first} on rank {finding.rank}, the median of the "
-        f"others is {others}. --steps can leave it out"
-    )
-
-
-def _gain(finding: Finding) -> str:
-    """The gain, and half the width of its 95 % interval where that is known."""
-    from traceconv.core.clock import in_one_unit, time_text
-
-    if finding.gain_ns is None:
-        return "?"
-    if finding.interval_ns is None:
-        return f"{'≤ ' * finding.at_most}{time_text(finding.gain_ns)}"
-    low, high = finding.interval_ns
-    gain, half = in_one_unit((finding.gain_ns, (high - low) / 2))
-    return f"{gain.partition(' ')[0]} ± {half}"
-
-
 def _table(
     by_rule: Sequence[tuple[Finding, Sequence[Finding]]], short: Callable[[str], str]
 ) -> list[str]:
     """Findings, the largest gain first: gain, what, where; then the rule and its advice."""
     if not by_rule:
         return []
-    from traceconv.core.clock import time_text
+    from traceconv.report import wording
+    from traceconv.report.figures import time
 
-    total = next(
-        (time_text(finding.whole_ns) for finding, _ in by_rule if not finding.per_step), ""
-    )
+    total = next((time(finding.whole_ns) for finding, _ in by_rule if not finding.per_step), "")
     head = (f"gain of {total}" if total else "gain/step", "finding", "where")
     rows = [
         (
-            _gain(finding),
+            wording.gain(finding),
             f"{finding.title}: {finding.amount()}",
             finding.place() + f" +{len(further)} more" * bool(further),
         )

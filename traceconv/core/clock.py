@@ -138,8 +138,8 @@ def utc_text(ns: int) -> str:
 
 
 def unit_for(ns: float) -> tuple[str, int]:
-    """Name and length in ns of the unit that suits a length of time."""
-    return next(((name, n) for name, n in _UNITS if abs(ns) >= n), _UNITS[-1])
+    """Name and length in ns of the unit that suits a length of time: in three digits at least 1."""
+    return next(((name, n) for name, n in _UNITS if abs(ns) >= 0.9995 * n), _UNITS[-1])
 
 
 def time_text(ns: float) -> str:

@@ -265,8 +265,8 @@ steps-by-time: info
 steps-replaced: info
     The ranges that the step marker matches replace the source's own steps.
 step-marker-unmatched: doubt
-    The step marker matches no range of the host; the source's own steps are used, if it has
-    some.
+    The step marker matches no range of the host (of a log of your own: no row that is not device
+    work); the source's own steps are used, if it has some.
 step-marker-number: doubt
     A range that the step marker matches has no number in the first group, or one that is too
     large; it is not a step.

@@ -166,7 +166,10 @@ class Report:
         own_log = any(capture["reader"] == "event_log" for capture in self.captures)
         if own_log and without["no-steps"] >= n_ranks:
             lines.append(
-                "no steps are marked: give rows the kind step, or name them with `step_marker`"
+                "no steps are marked: `step_marker` finds ranges of the host, not device work; "
+                "give such rows the kind step, or host"
+                if without["step-marker-unmatched"]
+                else "no steps are marked: give rows the kind step, or name them with `step_marker`"
             )
         unknown = without["no-device-events"] + without["computing-unknown"]
         if own_log and unknown >= n_ranks:

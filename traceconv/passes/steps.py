@@ -302,6 +302,9 @@ def _marked_by(trace: Trace, marker: re.Pattern[str]) -> tuple[Trace, bool]:
         trace = trace.with_issue("step-marker-number", count=int((number < 0).sum()))
         rows, number = rows[number >= 0], number[number >= 0]
     if not len(rows):
+        own = np.unique(trace.events.name[trace.rows_of(Layer.STEP)]).tolist()
+        if any(marker.search(trace.strings[name]) for name in own):  # the source marks these
+            return trace, False
         return trace.with_issue("step-marker-unmatched"), False
     step, step_rows = np.full(len(trace.events), -1, np.int32), trace.rows_of(Layer.STEP)
     trace = trace.with_issue("steps-replaced", count=int(step_rows.sum()))

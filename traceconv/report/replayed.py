@@ -52,6 +52,7 @@ def timeline(verdict: Verdict, late: Mapping[str, int], zero_ns: int) -> dict[st
     step = int(np.argmin(usual))
     rows = np.flatnonzero(graph.step == step)
     first_ns, last_ns = int(graph.start_ns[rows].min()), int(graph.end_ns[rows].max())
+    of_step = graph.recorded_ns[step] + graph.tails_ns[step]
     edges = np.linspace(first_ns, last_ns, BINS + 1).astype(np.int64)
     order = sorted(
         np.unique(graph.rank[rows]).tolist(),
@@ -64,6 +65,7 @@ def timeline(verdict: Verdict, late: Mapping[str, int], zero_ns: int) -> dict[st
         "step": number,
         "start_ns": first_ns - zero_ns,
         "dur_ns": last_ns - first_ns,
+        "step_ns": round(float(of_step)),
         "others": len(order) - len(drawn),
         "rows": [
             {"rank": graph.ranks[i],

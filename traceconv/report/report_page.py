@@ -256,7 +256,11 @@ def _timeline(overview: Data) -> list[Block]:
         name = f"rank {row['rank']}"
         bars.append(Bar(name, segments, "", marked=row["rank"] in culprits))
     present = {moment for row in section["rows"] for moment in row["moments"]}
-    words = f"Step {section['step']} of all ranks, {say.time(section['dur_ns'])} from left to right"
+    whose = " of all ranks" if len(section["rows"]) + section["others"] > 1 else ""
+    words = (
+        f"Device work in step {section['step']}{whose}: {say.time(section['dur_ns'])} from left to "
+        f"right, of {say.time(section['step_ns'])} with the gap before it"
+    )
     if section["others"]:
         words += f"; {section['others']} further ranks are not drawn"
     legend = Legend([entry for moment, entry in _MOMENTS.items() if moment in present])

@@ -270,14 +270,7 @@ class _Rows:
     ) -> Iterator[dict[str, Any]]:
         """For every rule with findings, the most severe place in full and the others by name; not
         what the verdict on ranks says already."""
-        uncovered = [
-            finding
-            for finding in judged.findings
-            if not verdict.covers(finding.rule.covered_by, finding.rank)
-        ]
-        for leading, further in msgspec.structs.replace(
-            judged, findings=tuple(uncovered)
-        ).by_rule():
+        for leading, further in judged.beside(verdict).by_rule():
             also = [f"{finding.place()} ({finding.amount()})" for finding in further]
             saving = [leading.saving()] if leading.saving() else []
             drawn = [slice_ for slice_ in leading.slices if slice_.lane]

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from traceconv.analysis.rank_facts import LATE
+from traceconv.analysis.rules.findings import Finding
 from traceconv.analysis.utilisation import utilisation
+from traceconv.core.clock import in_one_unit
 from traceconv.core.codes import Severity
 from traceconv.core.errors import Issues
 from traceconv.core.job_shape import JobShape
@@ -127,3 +129,27 @@ def tiles(lost: Lost, overlap: Told, verdict: Told, shape: JobShape) -> list[dic
         else:
             figures.append(("Straggler", value, note))
     return [dict(zip(("name", "value", "note"), tile, strict=True)) for tile in figures]
+
+
+def first_step(finding: Finding) -> str:
+    """That the first step raises all means: of the rule "first-step"."""
+    first, others = (
+        time(finding.case.figures[name]) for name in ("first_ns", "median_of_others_ns")
+    )
+    return (
+        f"The means include the first step: {first} on rank {finding.rank}, the median of the "
+        f"others is {others}. --steps can leave it out"
+    )
+
+
+def gain(finding: Finding) -> str:
+    """The gain, and half the width of its 95 % interval; its upper end where it may be nothing."""
+    if finding.gain_ns is None:
+        return "?"
+    if finding.interval_ns is None:
+        return f"{'≤ ' * finding.at_most}{time(finding.gain_ns)}"
+    low, high = finding.interval_ns
+    if low < 0:
+        return f"≤ {time(high)}"
+    mean, half = in_one_unit((finding.gain_ns, (high - low) / 2))
+    return f"{mean.partition(' ')[0]} ± {half}"

@@ -240,6 +240,20 @@ def test_a_unit_that_nothing_says_is_called_a_guess(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("rows", "units"),
+    [("a,0.0001,0.0072\nb,0.5,0.01\n", "ts=start:s,end=end:s"),
+     ("a,1.25,2.0000501\nb,3,4\n", "ts=start:us,end=end:us"),
+     ("a,1.0000001,2\nb,3,4\n", "ts=start:s,end=end:s"),
+     ("a,1.0001,2\nb,3,4\n", "ts=start:ms,end=end:ms"),
+     ("a,1.001,2\nb,3,4\n", "ts=start:us,end=end:us")],
+)  # fmt: skip
+def test_a_guessed_unit_leaves_nothing_below_a_nanosecond(rows, units):
+    """Digits behind the point decide where nothing else does, and times below 1 are seconds."""
+    found = proposed(f"name,start,end\n{rows}".encode())
+    assert units in found.mapping and "is a guess" in found.assumed
+
+
+@pytest.mark.parametrize(
     "head",
     [b"", b"hello\nthere\n", b"\0\1a,b\n1,2\n", b'{"a":1}\n', b"1,2\n3,4\n", b"a,,b\n1,2,3\n",
      b"a,b\n", b"[\n1\n]\n"],
@@ -310,6 +324,8 @@ def test_device_work_of_a_log_without_places(tmp_path, capsys):
     assert "steps per rank: 1" in said
     assert "kind=COLUMN" in said
     assert "step-marker-unmatched" not in said
+    assert run([*words, f"{mapping},stream=rank", "--step-marker", "^step (.*)"]) == 0
+    assert "finds ranges of the host, not device work" in capsys.readouterr().err
     assert run([*words, f"{mapping},kind='compute'"]) == 0
     assert "kind=COLUMN" not in capsys.readouterr().err
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from traceconv.analysis.inferred_shape import stated_shape
 from traceconv.analysis.losses import of_all
@@ -27,6 +28,7 @@ from traceconv.analysis.rules.definition import (
     completed,
 )
 from traceconv.analysis.statistics import interval
+from traceconv.analysis.stragglers.verdict import Verdict
 from traceconv.core.clock import digits, stamp_text, time_text
 from traceconv.core.columns import F64
 from traceconv.core.errors import TraceconvError
@@ -307,6 +309,16 @@ class Findings(msgspec.Struct, frozen=True):
 
     def __getitem__(self, index: int) -> Finding:
         return self.findings[index]
+
+    def beside(self, verdict: Verdict | None) -> Findings:
+        """Those that a verdict does not cover: it gives figures of its own for the same cause. All
+        of them if it covers all."""
+        kept = tuple(
+            finding
+            for finding in self.findings
+            if not (verdict and verdict.covers(finding.rule.covered_by, finding.rank))
+        )
+        return replace(self, findings=kept) if kept else self
 
     def at_least(self, severity: str) -> bool:
         """Whether anything found is at least as severe as this ("note", "warning")."""

@@ -69,7 +69,7 @@ class Finding(msgspec.Struct, frozen=True):
         excess_ns: what it takes longer than its peers by itself, per step; of a single step, in it.
         gain_ns: what a step would be shorter by if it took as long as its peers, while all others
             that are slow did, too.
-        interval_ns: 95 % interval of that.
+        interval_ns: 95 % interval of that; unknown of a single step.
         parts_ns: what it takes longer by, by :data:`~..replay.operations.SORTS`.
         kernel:  that accounts for most of it; "" if none does.
         late_steps: numbers of the steps in which it is late; of_steps: how many were compared.
@@ -77,7 +77,7 @@ class Finding(msgspec.Struct, frozen=True):
         peers:   how many ranks it is compared with.
         together: other ranks that are late, too.
         step:    the step, or -1 for the run.
-        share:   of the mean step that ``gain_ns`` is; 0 of a single step.
+        share:   of the mean step that ``gain_ns`` is; of a single step, of that.
         slice_name, start_ns: of the kernel that begins the operation that shows it best, on the
             rank's own clock; "" if there is none; dur_ns: how long that takes.
         coordinates: as texts name the rank; "" where they are unknown.
@@ -155,7 +155,7 @@ class Finding(msgspec.Struct, frozen=True):
             "pattern": self.pattern or None,
             "gain_ns": self.gain_ns,
             "gain_share": self.share,
-            "gain_interval_ns": list(self.interval_ns),
+            "gain_interval_ns": list(self.interval_ns) if self.step < 0 else None,
             "excess_ns": self.excess_ns,
             "late_steps": list(self.late_steps),
             "of_steps": self.of_steps,
@@ -165,8 +165,8 @@ class Finding(msgspec.Struct, frozen=True):
             "kernel": self.kernel or None,
             "parts_ns": dict(zip(SORTS, self.parts_ns, strict=False)),
             "slice": self.slice_name or None,
-            "start_ns": self.start_ns,
-            "dur_ns": self.dur_ns,
+            "start_ns": self.start_ns if self.slice_name else None,
+            "dur_ns": self.dur_ns if self.slice_name else None,
             "advice": self.advice,
             "text": self.text(),
         }

@@ -71,6 +71,9 @@ _UNIX_UNITS = {1: "s", 10**3: "ms", 10**6: "us", 10**9: "ns"}
 _UNSAFE = lazy_regex(r"[`'\"\\\x00-\x1f\x7f]")
 """Columns with these in their names are not proposed: users paste the message into a shell."""
 
+_DIGITS = {"ms": 6, "us": 3}
+"""Digits behind the point down to a nanosecond."""
+
 _ONE_NUMBER = lazy_regex(r"\D*\d{1,7}\D*", re.ASCII)
 """The name of a worker that has a number."""
 
@@ -160,6 +163,8 @@ def _guesses(columns: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
         items = [f"name={name}" if name else "name='event'", f"ts={_column(ts, unit)}"]
         if lengths:
             length_unit, also = _unit(lengths[0], usable[lengths[0]], [ts])
+            if assumed and also:  # nothing says either
+                length_unit = unit
             items.append(f"dur={_column(lengths[0], length_unit)}")
             assumed = assumed or also
         elif ends and ends[0] not in (ts, name):
@@ -230,7 +235,17 @@ def _unit(
     for neighbour in beside:
         if unit := _pieces(neighbour)[1]:
             return unit, f"{name} is taken to be in {unit}, as {neighbour} is"
-    return "us", f"nothing says the unit of {name}, :us is a guess (s, ms, us or ns)"
+    guess = _finest(cells)
+    return guess, f"nothing says the unit of {name}, :{guess} is a guess (s, ms, us or ns)"
+
+
+def _finest(cells: Sequence[str]) -> str:
+    """The unit in which times have no digits below a nanosecond; seconds if all are below 1."""
+    numbers = [cell.strip().replace(",", ".") for cell in cells if _NUMBER.fullmatch(cell.strip())]
+    digits = max((len(number.partition(".")[2]) for number in numbers), default=0)
+    if digits > _DIGITS["ms"] or (digits and all(abs(float(number)) < 1 for number in numbers)):
+        return "s"
+    return "ms" if digits > _DIGITS["us"] else "us"
 
 
 def _column(name: str, unit: str) -> str:
