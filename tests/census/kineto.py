@@ -19,6 +19,11 @@ hardware_counters Trace
 FIRST_CATEGORIES = "Operator Runtime Kernel Memcpy Memset"
 """Those of PyTorch 1.8 (2021) that are called otherwise today."""
 
+MLU_CATEGORIES = """
+mlu_user_annotation mlu_memcpy mlu_memset mlu_runtime mlu_profiler_range mlu_notifier
+"""
+"""What the fork of Cambricon adds."""
+
 FLOWS = "ac2g fwdbwd async async_gpu async_cpu_to_gpu"
 
 KEYS = """
@@ -84,6 +89,8 @@ INVENTORIES = [
               tuple(CATEGORIES.split()), _category),
     Inventory("kineto", "categories of the first versions", "pytorch/kineto, tb_plugin/samples",
               "2021-06", tuple(FIRST_CATEGORIES.split()), _category),
+    Inventory("kineto", "categories of MLUs", "Cambricon/torch_mlu, ActivityType.cpp", "2024",
+              tuple(MLU_CATEGORIES.split()), _category),
     Inventory("kineto", "categories of flows", f"{_KINETO}/src/output_json.cpp", _DATE,
               tuple(FLOWS.split()), lambda name: READ),
     Inventory("kineto", "keys around the events", f"{_KINETO}/src/output_json.cpp, init.cpp", _DATE,

@@ -14,6 +14,24 @@ def folder(tmp_path):
     return Folder(tmp_path)
 
 
+def test_tables_of_another_vendor_with_the_same_names_are_left(tmp_path):
+    """Cambricon's tools write kernel_details.csv beside the trace of PyTorch."""
+    events = [{"ph": "X", "cat": "kernel", "name": "MLUBlockKernel", "pid": 0, "tid": 1, "ts": 10,
+               "dur": 5, "args": {"device": 0, "stream": 1, "correlation": 7}}]  # fmt: skip
+    header = {"schemaVersion": 1, "distributedInfo": {"rank": 1, "world_size": 2}}
+    (tmp_path / "w.pt.trace.json").write_text(json.dumps({**header, "traceEvents": events}))
+    tables = tmp_path / "cambricon_output" / "w-span"
+    tables.mkdir(parents=True)
+    rows = "Thread Id,Correlation Id,Kernel Name,Operator,Start Time,Duration(us),Device Id\n"
+    (tables / "kernel_details.csv").write_text(rows + "1,7,MLUBlockKernel,aten::mm,10,5,0\n")
+    (tables / "operator_memory.csv").write_text("Name,Size(KB),Device Type\naten::mm,4,MLU:0\n")
+    opened = traceconv.open(tmp_path)
+    assert [(one.reader, one.rank) for one in opened.found] == [("kineto", 1)]
+    assert {path.rpartition("/")[2] for path in opened.unknown} == {
+        "kernel_details.csv", "operator_memory.csv",
+    }  # fmt: skip
+
+
 # -- whose it is --------------------------------------------------------------------------
 
 

@@ -251,7 +251,10 @@ def test_a_manifest_that_cannot_be_read_is_booked(tmp_path):
     [
         ("cpu_op Operator user_annotation python_function", Sort.OPERATOR),
         ("cuda_runtime cuda_driver Runtime xpu_runtime mtia_runtime glow_runtime", Sort.CALL),
-        ("privateuse1_runtime privateuse1_driver xpu_driver", Sort.CALL),
+        ("privateuse1_runtime privateuse1_driver xpu_driver mlu_runtime", Sort.CALL),
+        ("mlu_memcpy mlu_memset", Sort.COPY),
+        ("mlu_user_annotation mlu_profiler_range", Sort.PROJECTION),
+        ("mlu_notifier", Sort.SYNC),
         ("kernel Kernel mtia_ccp_events", Sort.KERNEL),
         ("gpu_memcpy gpu_memset Memcpy Memset", Sort.COPY),
         ("cuda_sync cuda_event xpu_sync", Sort.SYNC),

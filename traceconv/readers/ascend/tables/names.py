@@ -132,7 +132,7 @@ _SIGNS = {
     "cluster_step_trace_time": (b"Communication(Not Overlapped)",),
     "cluster_time_summary": (b"Communication Not Overlap Computation",),
     "dataset": (b"Operation,Stage",),
-    "kernel_details": (b"Duration(us)",),
+    "kernel_details": (b"Start Time(us)", b"Accelerator Core", b"Task Type", b"Task Duration(us)"),
 }
 _ANY_SIGN = (b"(us)", b"(KB)", b"(MB)", b"Hit Rate", b"_id", b"Device", b"stream")
 """Text in the first bytes of a table; other programs use the same file names."""
@@ -142,6 +142,9 @@ _BANDWIDTH = {
     "cluster_communication": "cluster_communication_bandwidth",
 }
 """Files with a second table."""
+
+_OTHER_VENDORS = frozenset(("cambricon_output",))
+"""Folders whose tables have these names, too (Cambricon/torch_mlu, ``profiler/analysis``, 2026)."""
 
 _PYTORCH = lazy_regex(r"_ascend_pt/|/ascend_pytorch_profiler")
 
@@ -211,6 +214,8 @@ def table_of(name: str) -> str:
 
 def looks_like(source: Source, name: str) -> bool:
     """Whether a file that no timeline claims is a table, by its name and its first bytes."""
+    if not _OTHER_VENDORS.isdisjoint(f"{source.label}/{name}".split("/")):
+        return False
     table = table_of(name)
     if not table:
         sums = is_sqlite(source.head(name, 16)) if name.endswith((".db", ".dat")) else False

@@ -36,7 +36,7 @@ _KEYS = lazy_regex(
 )
 _CATEGORIES = lazy_regex(
     rb'"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|gpu_memcpy|gpu_memset|'
-    rb"gpu_user_annotation|cpu_instant_event|(?:cuda|xpu|mtia|glow|privateuse1)_(?:runtime|driver)|"
+    rb"gpu_user_annotation|cpu_instant_event|(?:cuda|xpu|mtia|glow|privateuse1|mlu)_(?:runtime|driver)|"
     rb'ac2g|Operator|Kernel|Runtime)"'
 )
 _KERNEL = lazy_regex(rb'"cat"\s*:\s*"kernel"')

@@ -62,6 +62,14 @@ _SORTS = {
 """All categories of pytorch/kineto ``libkineto/include/ActivityType.h`` (2026-08), and those of its
 first versions. What is in none of them, on the row of a device, is an unclassified task."""
 
+_ENDINGS = {
+    "_runtime": Sort.CALL, "_driver": Sort.CALL, "_memcpy": Sort.COPY, "_memset": Sort.COPY,
+    "_user_annotation": Sort.PROJECTION, "_profiler_range": Sort.PROJECTION, "_sync": Sort.SYNC,
+    "_notifier": Sort.SYNC,
+}  # fmt: skip
+"""What other vendors call the same (``mlu_memcpy``: Cambricon/torch_mlu, a fork of Kineto's
+``ActivityType.cpp`` of 2024)."""
+
 _INSTANTS = ("i", "I", "R")
 _LAUNCH_MARKS = ("ac2g", "async", "async_cpu_to_gpu", "async_gpu")
 
@@ -116,11 +124,10 @@ def sort_of(category: str, phase: str = "X") -> Sort:
         return _SORTS[low]
     if phase in ("s", "t", "f") and low in _LAUNCH_MARKS:
         return Sort.LAUNCH_MARK
-    if low.endswith(("_runtime", "_driver")):
-        return Sort.CALL
     if not low and phase in _INSTANTS:
         return Sort.MEMORY  # so it was in 2021
-    return Sort.SYNC if low.endswith("_sync") else Sort.OTHER
+    found = (sort for ending, sort in _ENDINGS.items() if low.endswith(ending))
+    return next(found, Sort.OTHER)
 
 
 class Processes(msgspec.Struct, frozen=True):
