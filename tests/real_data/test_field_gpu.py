@@ -209,7 +209,8 @@ def test_flops_and_rates_of_products_and_attention(where):
     """Those of TraceLens, whose rates are means of the calls' rates; operators around one that is
     counted are not counted again, and calls that differ in their kernels are one row."""
     table = traceconv.stats(PASSES / where, by="operator_flops")["operator_flops"]
-    keys = ("Kind", "Operator", "FLOPs", "Bytes", "Count", "Total Time(ns)")
+    keys = ("Kind", "Operator", "FLOPs", "Bytes", "Count", "Total Time(ns)", "Rate(TFLOP/s)",
+            "Bandwidth(GB/s)")  # fmt: skip
     rows = zip(*(table[key].tolist() for key in keys), strict=True)
     kinds = ("GEMM", "attention")
     ours = {(name, flops): rest for kind, name, flops, *rest in rows if kind in kinds}
@@ -228,5 +229,8 @@ def test_flops_and_rates_of_products_and_attention(where):
         found = [rest for key, rest in ours.items() if key[0].startswith(name) and key[1] == flops]
         assert [one[:2] for one in found] == [[n_bytes, count]], name
         assert abs(found[0][2] - ns) < 100, name
+        rate, speed = found[0][3:]
+        assert rate == pytest.approx(flops * count / ns / 1000, rel=1e-4), name
+        assert speed == pytest.approx(n_bytes * count / ns, rel=1e-4), name
         compared += 1
     assert compared == len(ours)
