@@ -466,6 +466,7 @@ _KNOWN: dict[str, Callable[[Call], Work]] = {
     "_flash_attention_backward": _attended(1, 11, False, True, packed=6),
     "_efficient_attention_backward": _attended(1, 14, False, True, packed=7),
     "_flash_attn_backward": _attended(1, 11, False, True),
+    **dict.fromkeys(("mha_bwd", "fmha_v3_bwd"), _attended(1, 8, False, True)),
     **dict.fromkeys(("convolution", "_convolution", "conv1d", "conv2d", "conv3d"), _convolved),
     **dict.fromkeys(
         ("cudnn_convolution", "miopen_convolution"), partial(_convolved, order=(1, 0, 2))
