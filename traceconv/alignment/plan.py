@@ -122,9 +122,12 @@ class Plan(msgspec.Struct, frozen=True):
         ]
         accuracy = f", anchors agree within {time_text(max(spreads))}" if spreads else ""
         errors = [o.error_ns for o in offsets if o.error_ns is not None]
-        accuracy += f", error at most {time_text(max(errors))}" if errors else ""
-        if any(o.checked_ns is not None for o in offsets):
-            accuracy += " between matched collectives"
+        is_checked = any(o.checked_ns is not None for o in offsets)
+        if errors and is_checked and not any(o.method == "collective" for o in offsets):
+            accuracy += f", which matched collectives confirm within {time_text(max(errors))}"
+        elif errors:
+            accuracy += f", error at most {time_text(max(errors))}"
+            accuracy += " between matched collectives" * is_checked
         unknown = [rank for rank, o in self.offsets.items() if o.error_ns is None]
         if errors and unknown:
             one_or_more = "ranks" if len(unknown) > 1 else "rank"

@@ -103,13 +103,8 @@ class Commands(click.Group):
                 call = " ".join(["traceconv merge", *args])
                 raise click.UsageError(f"no command given; did you mean: {call}", ctx)
             if not ctx.resilient_parsing:  # a shell asks what could follow
-                if word == "report":
-                    raise click.UsageError(
-                        "no command 'report': `traceconv diagnose ./prof -o report.html` writes "
-                        "the findings, `traceconv merge ./prof --report report.html` a report "
-                        "with the trace, and `traceconv explore ./prof` shows a run",
-                        ctx,
-                    )
+                if word in _MEANT:
+                    raise click.UsageError(f"no command {word!r}: {_MEANT[word]}", ctx)
                 raise click.UsageError(unknown("command", word, COMMANDS), ctx)
         return super().resolve_command(ctx, args)
 
@@ -198,6 +193,33 @@ READER_GONE = 141
 """Exit code of a command whose output is not read any more."""
 
 
+_MEANT = {
+    "report": "`traceconv diagnose ./prof -o report.html` writes the findings, `traceconv merge "
+    "./prof --report report.html` a report with the trace, and `traceconv explore ./prof` shows "
+    "a run",
+    "--report": "-o FILE.html writes the report",
+}
+"""Commands and options that people try, and what does the same here."""
+
+
+def _meant(option: str, context: click.Context) -> str:
+    """What to use in place of an option that a command lacks, and others have; "" if none has."""
+    if option in _MEANT and any("--output" in param.opts for param in context.command.params):
+        return _MEANT[option]
+    group, root = context.find_root().command, context.find_root()
+    commands = (
+        [(name, group.get_command(root, name)) for name in COMMANDS]
+        if isinstance(group, click.Group)
+        else []
+    )
+    having = [
+        name
+        for name, command in commands
+        if command and any(option in param.opts for param in command.params)
+    ]
+    return f"{', '.join(having)} {'has' if len(having) == 1 else 'have'} it" if having else ""
+
+
 def _usage_error(error: click.ClickException) -> str:
     """What click found wrong with the command line, in the form of all errors."""
     text = error.format_message()
@@ -205,6 +227,8 @@ def _usage_error(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if isinstance(error, click.NoSuchOption) and context is not None:
         name, near = error.option_name, sorted(error.possibilities or (), key=lambda o: (len(o), o))
+        if meant := _meant(name, context):
+            return f"no option {name}: {meant}"
         near = [option for option in near if option.startswith(name)] or near
         hint = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
         return f"no option {name}{hint}; `{context.command_path} -h` lists all"

@@ -157,6 +157,10 @@ def _show(statistics: Statistics, digest: bool, each: bool) -> None:
     empty = [result.table.name for result in statistics.results if not result.rows]
     if empty and not digest:
         say.data(say.short(f"no data: {', '.join(empty)}; --explain says what these need"))
+    if steps and "overlap" in empty:
+        say.data(
+            say.short("no device work was found; a merged trace has it with --mode detail only")
+        )
     rest_of_it = "all steps" if steps else "all rows and columns"
     say.data(
         f"-v: {rest_of_it}; --by op,kernel,comm,memory,...: other tables; -o tables.xlsx: a file"

@@ -218,9 +218,9 @@ def empty(before: Run, after: Run, pairs: Sequence[RankPair]) -> list[str]:
         pairs: of ranks that both have.
     """
     reasons = [
-        f"{run.label} is empty: it has no step whose device work was recorded on a timeline"
-        for run in (before, after)
-        if not run.ranks
+        f"{label} is empty: it has no step whose device work was recorded on a timeline (a trace "
+        "of the summary view has none, one of `merge --mode detail` has)"
+        for label in dict.fromkeys(run.label for run in (before, after) if not run.ranks)
     ]
     if not reasons and not pairs:
         have = (

@@ -56,6 +56,7 @@ _ADVICE = {
     INPUT: "Give its input pipeline more workers or prefetch further; check its storage.",
     COLLECTOR: "Disable automatic garbage collection, and collect on all ranks in the same step.",
 }
+_OTHER = (COPY, INPUT, COLLECTOR)
 _IDLE_ADVICE = "Record host calls (CPU activities) to see what it waits for."
 
 
@@ -539,6 +540,7 @@ class Verdict(msgspec.Struct, frozen=True):
             "own host" if self._recorded(HOST) else "own idle": [
                 parts[rank][HOST] for rank in shown
             ],
+            "own other": [sum(parts[rank][sort] for sort in _OTHER) for rank in shown],
             "waiting": [max(float(graph.recorded_ns.mean()) - alone[rank], 0) for rank in shown],
             "costs": [gains.get(rank) for rank in shown],
         }
@@ -546,6 +548,8 @@ class Verdict(msgspec.Struct, frozen=True):
         columns = [["mean per step and gap" + ", * named" * bool(named), *called]]
         columns += [[head, *in_one_unit(ns)] for head, ns in lengths.items() if any(ns)]
         lines = aligned(zip(*columns, strict=True), (0,))
+        if self.stage:
+            lines.append("longer: than the other ranks of the same stage")
         hidden = len(order) - len(shown)
         return lines + [f"{hidden} more ranks"] * (hidden > 0)
 
