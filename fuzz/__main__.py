@@ -1,5 +1,5 @@
-"""``python -m fuzz mutants|differential|coverage|matrix``: see the modules :mod:`fuzz.run`,
-:mod:`fuzz.differential`, :mod:`fuzz.targets` and :mod:`fuzz.matrix`.
+"""``python -m fuzz mutants|differential|coverage|matrix|stores``: see the modules :mod:`fuzz.run`,
+:mod:`fuzz.differential`, :mod:`fuzz.targets`, :mod:`fuzz.matrix` and :mod:`fuzz.stores`.
 """
 
 import sys
@@ -10,6 +10,7 @@ COMMANDS = {
     "differential": "fuzz.differential",
     "coverage": "fuzz.targets",
     "matrix": "fuzz.matrix",
+    "stores": "fuzz.stores",
 }
 
 if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:

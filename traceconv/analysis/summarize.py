@@ -259,9 +259,13 @@ def spare_parts(requested: SummaryRequest) -> SummaryRequest:
     """
     if requested.rules:
         every = all_parts()
-        return replace(every, tables=(*every.tables, *_LONG), rules=(), items=False, phases=False)
+        spare = [name for name in (*every.tables, *_LONG) if name not in _SELDOM]
+        return replace(every, tables=tuple(spare), rules=(), items=False, phases=False)
     return SummaryRequest(tables=_QUICK, lateness=True, as_read=True, links=True)
 
+
+_SELDOM = ("operator_bound", "frequency_kernel")
+"""Tables that take 2 % of the time of reading a rank, and that few ask for."""
 
 _QUICK = ("step_summary", "step", "overlap")
 

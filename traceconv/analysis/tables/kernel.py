@@ -110,19 +110,16 @@ def _device_facts(trace: Trace) -> Columns:
     Where the figures of some steps are from the vendor's table, a single device has these, too.
     """
     steps = measured(trace.steps)
-    lanes = trace.rows_of(Layer.OVERLAP)
-    if not len(steps) or not lanes.any():
+    rows = np.flatnonzero(trace.rows_of(Layer.OVERLAP))
+    if not len(steps) or not len(rows):
         return NOTHING
     is_covered = steps.covered == Covered.TIMELINE
     spans = union(*steps.take(is_covered).device_spans.T)
     own_device = trace.capture.device if trace.capture.device >= 0 else ABSENT
     of_track = [t.device if t.device >= 0 else own_device for t in trace.tracks]
-    device = np.array(of_track, np.int64)[trace.events.track]
-    numbers = np.unique(device[lanes])
-    by_device = [
-        _of_device(trace, np.flatnonzero(lanes & (device == number)), spans)
-        for number in numbers.tolist()
-    ]
+    device = np.array(of_track, np.int64)[trace.events.track[rows]]
+    numbers = np.unique(device)
+    by_device = [_of_device(trace, rows[device == number], spans) for number in numbers.tolist()]
     if len(by_device) == 1:
         uncovered = steps.take(~is_covered)
         for key, name in _STATED.items():
