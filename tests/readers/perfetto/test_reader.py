@@ -9,6 +9,7 @@ from trace_bytes import START, field, msg, packet, track
 
 import traceconv
 from traceconv.core.errors import SourceError
+from traceconv.core.model import OpClass
 from traceconv.find import discovery
 from traceconv.io.sources import sources
 from traceconv.readers.perfetto import packets as reading
@@ -303,3 +304,16 @@ def test_what_one_group_has_twice_is_two_and_what_differs_is_not_one(tmp_path):
         assert trace.issues.count("repeated-content") == 4
         assert trace.ledger["read", "slice"] == 10
         assert not len(trace.flows)
+
+
+def test_ranges_that_proton_projects_onto_a_graph_are_no_work(tmp_path):
+    """Tracks of its writer (PerfettoTraceDump.cpp): a range around two kernels, and the launch."""
+    data = track(1, process(0, "Trace"))
+    for uuid, name in ((2, "CPU Thread 1"), (3, "Graph: Stream 0"), (4, "GPU Stream 0")):
+        data += track(uuid, (5, 1), (2, name))
+    data += on(2, 1000, 2000, "train", flow(5)) + on(3, 3000, 9000, "layer")
+    data += on(4, 3000, 5000, "matmul_kernel", flow(5)) + on(4, 6000, 9000, "add_kernel")
+    (trace,) = ranks_of(tmp_path, data)
+    work = trace.events.dur_ns[trace.events.op == OpClass.COMPUTE]
+    assert work.tolist() == [2000, 3000]
+    assert drawn(trace) == [("train", "matmul_kernel")]

@@ -243,6 +243,22 @@ def test_a_manifest_that_cannot_be_read_is_booked(tmp_path):
     assert codes[1] - codes[0] == codes[2] - codes[0] == {"malformed-record", "clock-assumed"}
 
 
+def test_a_kernel_with_the_arguments_of_a_collective_communicates(tmp_path):
+    """PyTorch writes them for every backend; names of XPU's kernels may tell nothing."""
+    stated = {"Collective name": "allreduce", "In msg nelems": 8, "Out msg nelems": 8,
+              "Group size": 2, "dtype": "Float", "Process Group Name": "0"}  # fmt: skip
+    events = [
+        row("kernel", "gemm", 0, 7, 10, 20, stream=7),
+        row("kernel", "Intel_Symbol_Table_Void_Program", 0, 8, 30, 25, stream=8, **stated),
+        row("kernel", "Intel_Symbol_Table_Void_Program", 0, 8, 60, 5, stream=8),
+    ]
+    trace = read(write(tmp_path / "t.json", events))
+    (called,) = (trace.events.op == OpClass.COMM).nonzero()[0].tolist()
+    assert trace.events.dur_ns[called] == 25_000
+    assert trace.tracks[int(trace.events.track[called])].name == "Group 0"
+    assert trace.events.dur_ns[trace.events.op == OpClass.COMPUTE].sum() == 25_000
+
+
 # -- lanes --------------------------------------------------------------------------------
 
 

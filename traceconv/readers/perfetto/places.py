@@ -19,7 +19,7 @@ from traceconv.core.model import Layer, OpClass, Track
 from traceconv.core.patterns import lazy_regex
 from traceconv.readers.perfetto.tracks import ROOT, Described, Descriptors, Key
 from traceconv.readers.shared.collective_names import lane_title
-from traceconv.readers.shared.gpu_kernels import kernel_class
+from traceconv.readers.shared.gpu_kernels import PROJECTION, kernel_class
 
 
 class Sort(Enum):
@@ -259,6 +259,8 @@ class Places:
         for word in category.lower().split(","):
             if word in _SORTS:
                 return _SORTS[word]
+        if PROJECTION.fullmatch(lane.name):
+            return Sort.PROJECTION
         on_stream = (
             _STREAM_THREAD.fullmatch(lane.name)
             if lane.thread is not None

@@ -70,9 +70,9 @@ def note_devices(hints: Hints, devices: Any) -> None:
 
 
 _STREAM = lazy_regex(r"(?:CUDA |HIP |GPU )?stream\s*#?\d+.*", re.IGNORECASE | re.DOTALL)
-_PROJECTION = lazy_regex(r"Graph: Stream \d+")
-"""Threads of Proton (``ChromeTraceDump.cpp`` of triton-lang/triton): ranges of the host, projected
-onto the kernels of a replayed graph. They are not work."""
+PROJECTION = lazy_regex(r"Graph: Stream \d+")
+"""Tracks of Proton (``ChromeTraceDump.cpp`` and ``PerfettoTraceDump.cpp`` of triton-lang/triton):
+ranges of the host, projected onto the kernels of a replayed graph. They are not work."""
 
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _KERNELS = ("kernel", "gpu_kernel", "gpu_op")
@@ -120,7 +120,7 @@ class DefaultPlacement:
         category = lane.category.lower()
         if lane.phase == "state":
             return Placed(Track(Layer.OTHER, name, "Thread States", title), OpClass.OTHER)
-        if _PROJECTION.fullmatch(lane.thread):
+        if PROJECTION.fullmatch(lane.thread):
             return Placed(Track(Layer.SCOPE, name, "", title, lane.sort), OpClass.OTHER)
         if _STREAM.fullmatch(lane.thread) or category in _OPS:
             device = device_of(lane.process)

@@ -88,6 +88,7 @@ class Facts(msgspec.Struct, rename={
 
 
 _decode = msgspec.json.Decoder(Facts).decode
+_STATED = b'"Collective name"'
 
 
 class _Placed(msgspec.Struct, frozen=True):
@@ -150,6 +151,17 @@ class Collectives(msgspec.Struct):
             lengths.append(length)
         rows.track[chosen], rows.address[chosen] = tracks, addresses
         rows.length[chosen] = lengths
+
+    def stated(self, rows: Incoming, chosen: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Those of the chosen rows that are collectives by their arguments, whatever their names
+        say. The first row of a name on a stream decides whether the others are looked at."""
+        place = rows.name[chosen].astype(np.int64) << 32 | rows.track[chosen]
+        _, first, back = np.unique(place, return_index=True, return_inverse=True)
+        chosen = chosen[self._states(rows, chosen[first])[back]]
+        return chosen[self._states(rows, chosen)]
+
+    def _states(self, rows: Incoming, chosen: NDArray[np.intp]) -> NDArray[np.bool_]:
+        return np.array([_STATED in text for text in texts_of(self.build, rows, chosen)], bool)
 
     def _place_collective(self, facts: Facts, name: int, track: int) -> _Placed:
         title = lane_title(self.build.strings[name])
@@ -383,6 +395,8 @@ class File:
         tasks = np.isin(sort_of_row, _TASKS) & ~rows.instant
         self._launches.note(rows, (sort_of_row == Sort.CALL) & ~rows.instant, tasks)
         rows.graph[:] = -1
+        others = np.flatnonzero(kernels & (rows.op == OpClass.COMPUTE) & ~rows.instant)
+        rows.op[self._collectives.stated(rows, others)] = OpClass.COMM
         communicating = np.flatnonzero(kernels & (rows.op == OpClass.COMM) & ~rows.instant)
         if len(communicating):
             self._collectives.place(rows, communicating)
