@@ -663,7 +663,7 @@ def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding():
     assert not _minor([unknown], {0: Losses(steps=1, known_ns=10**12)})
     assert not _minor([msgspec.structs.replace(one, gain_ns=0.0)], {})
     found = _judged("garbage-collection", FIRES["garbage-collection"])
-    assert (found.findings, found.at_least("note")) == ((), False)
+    assert (found.findings, found.at_least("note")) == ((), [])
     assert [line for line in found.lines() if line.startswith("would save less than 1 %")]
     assert found.as_dict()["minor"][0]["rule"] == "garbage-collection"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from traceconv.core.errors import Issues, RankError, TraceconvError
-from traceconv.core.job_shape import JobShape
+from traceconv.core.job_shape import NODE, JobShape
 from traceconv.core.markup import aligned
 from traceconv.core.model import Capture, Trace
 from traceconv.core.rank_ranges import format_ranges
@@ -148,7 +148,7 @@ class Inspection:
             present = len({c.rank for c in self.captures} - {None})
             total = f" of {self.world_size}" if self.world_size > 0 else ""
             lines.append(f"{present}{total} ranks are here; missing: {self.missing}")
-        if shape := self.shape.line():
+        if self.shape.names != (NODE,) and (shape := self.shape.line()):
             lines += _wrapped(f"shape: {shape}")
         lines += self._sum_lines() if short else self._count_lines()
         lines += self._table_lines(short)

@@ -85,7 +85,10 @@ def diagnose(
         say.document(diagnosis.as_dict())
     say.show_issues(diagnosis.issues, quiet, verbose)
     if fail_on and diagnosis.findings.at_least(fail_on):
-        say.message(f"findings of severity {fail_on} or above (--fail-on)")
+        found = diagnosis.findings.at_least(fail_on)
+        rules = ", ".join(dict.fromkeys(finding.rule.id for finding in found))
+        count = say.number(len(found), "finding")
+        say.message(f"{count} of severity {fail_on} or above (--fail-on): {rules}")
         click.get_current_context().exit(GATE)
 
 

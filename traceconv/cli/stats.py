@@ -116,6 +116,11 @@ def stats(
     shown = statistics.results
     if single:
         shown = tuple(result for result in shown if result.table.name == single)
+    if (
+        form == "text" and by_is_given
+    ):  # a word may name several tables; --explain says what each needs
+        named = values.words(arguments["by"], "by")
+        shown = tuple(result for result in shown if result.rows or result.table.name in named)
     if form in SHEETS:  # a table without rows would be an empty file or sheet
         shown = tuple(result for result in shown if result.rows)
         for name, line in missing.items() if not quiet else ():
@@ -129,6 +134,7 @@ def stats(
     elif form == "text" and not is_whole:
         _show(
             statistics,
+            shown,
             not by_is_given,
             each=by_is_given and "all" not in values.words(arguments["by"], "by"),
         )
@@ -142,12 +148,12 @@ def stats(
         say.show_issues(statistics.issues, quiet, verbose)
 
 
-def _show(statistics: Statistics, digest: bool, each: bool) -> None:
+def _show(statistics: Statistics, results: Sequence[Result], digest: bool, each: bool) -> None:
     """The tables on one screen, on one each, or what they say of all steps: whole in a pipe."""
     from traceconv.report import table_text
 
     steps = step_digest(statistics) if digest else None
-    shown = [steps] if steps else statistics.results
+    shown = [steps] if steps else results
     width = say.width() if say.fits() else 100
     limit = screen.RESULT - 1 if say.fits() else 100 + sum(result.rows for result in shown)
     groups = [[result] for result in shown] if each else [shown]

@@ -257,10 +257,9 @@ def _timeline(overview: Data) -> list[Block]:
         bars.append(Bar(name, segments, "", marked=row["rank"] in culprits))
     present = {moment for row in section["rows"] for moment in row["moments"]}
     whose = " of all ranks" if len(section["rows"]) + section["others"] > 1 else ""
-    words = (
-        f"Device work in step {section['step']}{whose}: {say.time(section['dur_ns'])} from left to "
-        f"right, of {say.time(section['step_ns'])} with the gap before it"
-    )
+    words = f"Device work in step {section['step']}{whose}: {say.time(section['dur_ns'])} wide"
+    if section["step_ns"] > section["dur_ns"]:  # clocks may be off by more than the gap
+        words += f", of {say.time(section['step_ns'])} with the gap before it"
     if section["others"]:
         words += f"; {section['others']} further ranks are not drawn"
     legend = Legend([entry for moment, entry in _MOMENTS.items() if moment in present])

@@ -150,6 +150,7 @@ def gain(finding: Finding) -> str:
         return f"{'≤ ' * finding.at_most}{time(finding.gain_ns)}"
     low, high = finding.interval_ns
     if low < 0:
-        return f"≤ {time(high)}"
+        mean, most = in_one_unit((finding.gain_ns, high))
+        return f"{mean}, up to {most.partition(' ')[0]}"
     mean, half = in_one_unit((finding.gain_ns, (high - low) / 2))
     return f"{mean.partition(' ')[0]} ± {half}"

@@ -320,11 +320,11 @@ class Findings(msgspec.Struct, frozen=True):
         )
         return replace(self, findings=kept) if kept else self
 
-    def at_least(self, severity: str) -> bool:
-        """Whether anything found is at least as severe as this ("note", "warning")."""
+    def at_least(self, severity: str) -> list[Finding]:
+        """Those at least as severe as this ("note", "warning")."""
         order = list(FindingSeverity)
         least = order.index(FindingSeverity(severity))
-        return any(order.index(finding.severity) >= least for finding in self.findings)
+        return [finding for finding in self.findings if order.index(finding.severity) >= least]
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""

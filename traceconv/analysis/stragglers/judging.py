@@ -146,7 +146,10 @@ def _unmatched(summaries: Sequence[RankSummary], groups: Sequence[Matched]) -> s
     why = next((f": {doubt}" for doubt in group.doubts if doubt), "")
     count = len(group.row)
     some_of = f"none of the {count} collectives" if count > 1 else "the one collective"
-    return f"{some_of} of {ranks_text(group.ranks)} in {group.key} was matched{why}"
+    group_text = group.key
+    if group_text.startswith("lane "):  # where the source names no group
+        group_text = f"{group_text} of communication, whose group is not recorded,"
+    return f"{some_of} of {ranks_text(group.ranks)} in {group_text} was matched{why}"
 
 
 def _limits(summaries: Sequence[RankSummary], replay: Replay) -> Iterator[str]:
