@@ -32,7 +32,7 @@ _CUT = 4  # median absolute deviations
 _TOGETHER = 3  # columns that are tested as one
 _BLOCKS = 8  # steps are joined as long as this many blocks are left
 _SEED = 1
-_REDRAWN = 2000  # means of which an interval is made
+_REDRAWN = 2000  # means that an interval is made from
 
 
 def over_others(values: F64) -> F64:

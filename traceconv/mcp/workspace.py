@@ -193,8 +193,8 @@ class Workspace:
             self.learn([name], kind)
 
     def cell(self, column: str, text: str) -> str:
-        """A text in a column of a table, replaced if it is a name: numbers are none, unless the
-        column holds names."""
+        """A text in a column of a table, replaced if it is a name. A number is a name only in a
+        column of names."""
         kind = _KINDS.get(column.lower())
         if text in _OURS or (kind is None and _NUMBERS.fullmatch(text)):
             return text

@@ -303,7 +303,7 @@ def _marked_by(trace: Trace, marker: re.Pattern[str]) -> tuple[Trace, bool]:
         rows, number = rows[number >= 0], number[number >= 0]
     if not len(rows):
         own = np.unique(trace.events.name[trace.rows_of(Layer.STEP)]).tolist()
-        if any(marker.search(trace.strings[name]) for name in own):  # the source marks these
+        if any(marker.search(trace.strings[name]) for name in own):
             return trace, False
         return trace.with_issue("step-marker-unmatched"), False
     step, step_rows = np.full(len(trace.events), -1, np.int32), trace.rows_of(Layer.STEP)

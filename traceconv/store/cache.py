@@ -70,7 +70,7 @@ def folder() -> Path | None:
 
 
 class Kept:
-    """What is kept of some ranks, for one piece of work: bytes by rank.
+    """The kept bytes of some ranks, for one piece of work, by rank.
 
     Args:
         folder: of its files; None neither finds nor keeps anything.
@@ -84,7 +84,7 @@ class Kept:
     def of_captures(
         cls, captures: Sequence[Capture], enabled: bool, least: int | None = None
     ) -> Kept:
-        """Of some captures; :meth:`of` says of which work.
+        """Of some captures; :meth:`of` names the work.
 
         Args:
             enabled: False neither finds nor keeps anything.

@@ -566,7 +566,7 @@ class _Comparing:
         return halves
 
     def _by_rank(self, side: int, pairs: Sequence[RankPair], sort: Sort | None) -> Series:
-        """What the steps of some ranks take, or the items of a sort in them."""
+        """How long the steps of some ranks take, or the items of a sort in them."""
         ranks = [(self.before, self.after)[side].ranks[pair[side]] for pair in pairs]
         values = [one.steps["ns"] if sort is None else per_step(one, sort) for one in ranks]
         return Series(np.stack(values).astype(np.float64), np.ones(len(pairs)))

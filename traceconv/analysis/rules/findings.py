@@ -311,8 +311,8 @@ class Findings(msgspec.Struct, frozen=True):
         return self.findings[index]
 
     def beside(self, verdict: Verdict | None) -> Findings:
-        """Those that a verdict does not cover: it gives figures of its own for the same cause. All
-        of them if it covers all."""
+        """Those that a verdict does not cover, as it has figures for the same cause. All of them
+        if it covers all."""
         kept = tuple(
             finding
             for finding in self.findings

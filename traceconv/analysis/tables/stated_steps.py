@@ -42,7 +42,7 @@ _SUMMARY_NAMES = {
     "Memory": "copying_ns",
     "Memory Not Overlap Computation Communication": "copy_not_overlapped_ns",
 }
-"""The same of ``cluster_time_summary``, in which copies are no part of Free (Ascend/msprof-analyze,
+"""The same of ``cluster_time_summary``, where Free excludes copies (Ascend/msprof-analyze,
 ``recipes/cluster_time_summary``, 2026-08)."""
 
 _NAMES = {

@@ -110,7 +110,7 @@ def opened(
 
 @contextmanager
 def _at_first_job(*options: int | None) -> Iterator[Run]:
-    """The local engine, started by the first job: what the cache answers has none."""
+    """The local engine, started by the first job: answers of the cache need no engine."""
     with ExitStack() as stack:
 
         @cache
