@@ -24,7 +24,7 @@ _LAST = 4
 _CHANGES = {
     "stage:balanced": "if all stages had equal work",
     "rank:balanced": "if ranks and micro-batches had equal work in every step",
-    "comm:* overlap": "if other work hid all communication",
+    "comm:* overlap": "if communication took no time",
     "input:0": "without waiting for input",
     "host:0": "without waiting for the host",
     "gc:0": "without garbage collection",
