@@ -38,6 +38,9 @@ def test_results_are_named_in_a_line(tmp_path):
         "<DiffReport: no change: ": traceconv.diff(DEMO, DEMO),
         "<WhatIfReport: rank:0=peers: ": traceconv.what_if(DEMO, change=["rank:0=peers"]),
     }
+    diagnosis = found["<Diagnosis of ranks 0-1: "]
+    assert str(diagnosis) == diagnosis.text()
+    found["<Verdict: no verdict: "] = diagnosis.verdict
     for start, result in found.items():
         assert repr(result).startswith(start)
         assert len(repr(result)) < 400

@@ -55,6 +55,9 @@ class Diagnosis:
         ranks = format_ranges(self.findings.ranks)
         return f"<Diagnosis of ranks {ranks}: {count} findings>"
 
+    def __str__(self) -> str:
+        return self.text()
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON document."""
         return {

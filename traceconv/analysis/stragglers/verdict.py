@@ -343,6 +343,9 @@ class Verdict(msgspec.Struct, frozen=True):
     saves_ns: int = 0
     hang: Hang | None = None
 
+    def __repr__(self) -> str:
+        return f"<Verdict: {self.line()}>"
+
     @property
     def kind(self) -> str:
         """The most expensive cause: :data:`STRAGGLER`, :data:`SLOW_GROUP`, :data:`STAGES` or
