@@ -1,13 +1,16 @@
 """The page of a report in a browser: what can be done with it, and what names cannot do."""
 
 import pytest
-from paths import NEEDS_CHROMIUM
+from paths import NEEDS_CHROMIUM, ROOT
 from report_job import document, matrix, operators
 from synthetic_job import Job
 
+import traceconv
 from traceconv.report.html import page as page_of
 
 pytestmark = NEEDS_CHROMIUM
+
+PICTURES = ROOT / "build" / "viewer"
 
 BAD = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
@@ -161,16 +164,33 @@ def test_nothing_is_wider_than_the_screen(browser, file, width, scheme):
     one.close()
 
 
-def test_64_ranks_are_a_page_that_can_be_scrolled(browser, tmp_path):
-    """At most 6000 px high."""
-    told = document(
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Reports of the bundled samples, and of 64 ranks with one that is slow."""
+    folder = tmp_path_factory.mktemp("pages")
+    large = document(
         Job(8, 8, 1, steps=6, jitter=20_000, slow=(37, 600_000)),
         link=matrix(64),
         type=operators([f"Operator{i}" for i in range(400)]),
     )
-    path = tmp_path / "report.html"
-    path.write_text(page_of(told), encoding="utf-8")
-    one = browser.new_page(viewport={"width": 1280, "height": 800})
-    one.goto(path.as_uri())
-    assert one.evaluate("document.documentElement.scrollHeight") <= 6000
+    samples = {2: ROOT / "golden" / "trace_view" / "demo" / "input", 8: ROOT / "examples" / "job"}
+    texts_of = {64: page_of(large)}
+    for ranks, sample in samples.items():
+        texts_of[ranks] = traceconv.diagnose(sample, analyse=True, jobs=1).html_text()
+    for ranks, text in texts_of.items():
+        (folder / f"{ranks}.html").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64])
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_reports_can_be_scrolled(browser, pages, ranks, width, scheme):
+    """64 ranks are at most 6000 px high; nothing is wider than the screen. Pictures are left."""
+    one = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    one.goto((pages / f"{ranks}.html").as_uri())
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    one.screenshot(path=PICTURES / f"report_{ranks}_{width}_{scheme}.png", full_page=True)
+    assert one.evaluate("document.documentElement.scrollWidth") == width
+    assert ranks < 64 or one.evaluate("document.documentElement.scrollHeight") <= 6000
     one.close()
