@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -117,11 +118,13 @@ COLLECTIVES = {
     "ddp": {"gloo:all_reduce": 1},
     "compile": {"gloo:all_reduce": 1},
     "fsdp": {"gloo:all_gather": 6, "gloo:all_reduce": 3},
+    "fsdp1": {"gloo:all_gather": 1, "gloo:all_reduce": 1},
     "tensor": {"gloo:all_reduce": 2},
 }
 """By mode of ``torch_operators.py`` the collectives of a step: three layers are sharded apart, each
 is gathered for forward and for backward, and its gradients are reduced (scattered, by Gloo's
-all-reduce); what is reduced forward is reduced backward as well."""
+all-reduce); ``fsdp1`` shards them together and gathers them once; what is reduced forward is
+reduced backward as well."""
 
 STEPS_OF_TORCH, SLEEP_NS = 6, 20_000_000
 
@@ -240,6 +243,24 @@ def _torch_memory(python, folder):
     return len(tally.differences) + sum(not of[EQUAL] for of in counts.values())
 
 
+def _slices(python, folder, framework):
+    """Count and time of every name, against what the framework's own reader says."""
+    out = folder / framework
+    subprocess.run([python, str(HERE / "slices.py"), framework, str(out)], check=True,
+                   capture_output=True)  # fmt: skip
+    found = defaultdict(lambda: [0, 0])
+    for trace in traceconv.open(out).traces("source"):
+        events = trace.events
+        for row in np.flatnonzero(events.kind == 0).tolist():
+            of_name = found[trace.strings[events.name[row]]]
+            of_name[0] += 1
+            of_name[1] += int(events.dur_ns[row])
+    stated = json.loads((out / "slices.names").read_text())
+    apart = {name: (found.get(name), of) for name, of in stated.items() if found.get(name) != of}
+    print(f"{framework:>12}  {len(stated) - len(apart)} of {len(stated)} names right", apart or "")
+    return len(apart)
+
+
 def started(python, program, arguments):
     """Processes of a job, each with its arguments and a free port."""
     with socket.socket() as free:
@@ -260,6 +281,10 @@ RECORDS = {
     "torch-operators": _torch_tables,
     "torch-experts": _torch_experts,
     "torch-memory": _torch_memory,
+    **{
+        f"{framework}-slices": partial(_slices, framework=framework)
+        for framework in ("jax", "tensorflow", "onnxruntime", "viztracer")
+    },
 }
 """What records and compares each kind of job; the framework is the first word."""
 

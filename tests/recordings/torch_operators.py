@@ -2,6 +2,7 @@
 PyTorch's own table of operators beside it.
 
 Modes: ``ddp``, ``compile`` (DistributedDataParallel of a compiled model), ``fsdp`` (fully_shard),
+``fsdp1`` (FullyShardedDataParallel),
 ``tensor`` (a mesh of two dimensions, functional collectives).
 """
 
@@ -36,6 +37,10 @@ if mode == "fsdp":
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
     fully_shard(model)
+elif mode == "fsdp1":
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
 elif mode == "tensor":
     group = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("dp", "tp")).get_group("tp")
 else:
