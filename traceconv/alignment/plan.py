@@ -133,7 +133,16 @@ class Plan(msgspec.Struct, frozen=True):
             one_or_more = "ranks" if len(unknown) > 1 else "rank"
             accuracy += f", unknown for {one_or_more} {format_ranges(unknown)}"
         lost = self.issues.count("unaligned")
+        by_method: dict[str, list[int]] = {}
+        for rank, offset in self.offsets.items():
+            by_method.setdefault(offset.method, []).append(rank)
         methods = [METHOD_TEXT.get(method, method) for method in self.method.split(" + ")]
+        if len(by_method) > 1:
+            methods = [
+                f"{METHOD_TEXT.get(method, method)} for "
+                f"rank{'s' * (len(ranks) > 1)} {format_ranges(ranks)}"
+                for method, ranks in sorted(by_method.items())
+            ]
         return (
             "; ".join(methods)
             + accuracy
@@ -379,7 +388,7 @@ def _unused(
     rank = max((r for r, why in reasons.items() if why), default=None)
     if rank is None:  # the first may be alone for the others
         return ""
-    share = "" if not used else f" for {len(offsets) - len(used)} of {len(offsets)} ranks"
+    share = "" if not used else " for the others"
     return f"collectives not used{share}: rank {rank}: {reasons[rank]}"
 
 
