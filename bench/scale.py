@@ -119,11 +119,15 @@ class Bench:
         ranks = max(64, round(1024 * self.scale) // 8 * 8)
         generate_gpu.job(folder, ranks, 100)
         print(f"\n{f'{ranks} ranks x 1000 collectives':33}{HEAD}")
-        for words in (["merge", "--align", "none"], ["align"], ["stragglers"]):
-            out = ["-m", "summary", "-o", str(self.folder / "c.pftrace"), "-f"]
-            how = words + (out if words[0] == "merge" else [])
-            taken = self.middle([PYTHON, "-m", "traceconv", *how, str(folder), "-q", "--jobs", "1"])
-            print(f"{words[0]:33}" + figures(taken, 0), flush=True)
+        shown = ["-m", "summary", "-o", str(self.folder / "c.pftrace"), "-f"]
+        alone, fresh = ["--jobs", "1"], ["--no-cache"]
+        for words in (
+            ["merge", "--align", "none", *shown, *alone], ["align", *fresh, *alone],
+            ["stragglers", *fresh, *alone], ["stragglers", *fresh],
+        ):  # fmt: skip
+            taken = self.middle([PYTHON, "-m", "traceconv", *words, str(folder), "-q"])
+            name = words[0] + ", all cores" * ("--jobs" not in words)
+            print(f"{name:33}" + figures(taken, 0), flush=True)
         shutil.rmtree(folder)
 
     def peers(self) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from traceconv.core.columns import I8, I32, I64, once_each
 from traceconv.core.job_shape import Placement
 from traceconv.core.json_text import NOT_JSON, Repeated
-from traceconv.core.model import Kind, OpClass, Trace, Track
+from traceconv.core.model import Args, Kind, OpClass, Strings, Trace, Track
 from traceconv.core.patterns import lazy_regex, natural
 
 UNKNOWN = -1
@@ -185,10 +185,8 @@ def recorded_rows(trace: Trace) -> tuple[CollectiveRecords, NDArray[np.intp]]:
     events = trace.events
     rows = np.flatnonzero((events.op == OpClass.COMM) & (events.kind == Kind.SLICE))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    names = _Numbered(trace.capture.placement)
-    blocks = [names.take(trace, rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK)]
-    columns = zip(*blocks, strict=True) if blocks else [[np.empty(0, np.int32)]] * 7
-    group, kind, size, direction, peer, identity, is_kept = map(np.concatenate, columns)
+    names, columns = _said(trace, rows)
+    group, kind, size, direction, peer, identity, is_kept = columns
     rows = rows[is_kept.astype(bool)]
     order = np.argsort(group, kind="stable")
     messages = order if P2P in names.kinds else order[:0]
@@ -207,6 +205,31 @@ def recorded_rows(trace: Trace) -> tuple[CollectiveRecords, NDArray[np.intp]]:
         peer[messages].astype(np.int32),
     )
     return records, rows[order]
+
+
+def _said(trace: Trace, rows: NDArray[np.intp]) -> tuple[_Numbered, tuple[NDArray[Any], ...]]:
+    """What some operations say: passes change neither names nor arguments, and most no lane, so
+    what was said before them is found again."""
+    events = trace.events
+    used, track = np.unique(events.track[rows], return_inverse=True)
+    columns = events.name[rows], events.args[rows], track
+    key = tuple(map(trace.tracks.__getitem__, used.tolist())), *(c.tobytes() for c in columns)
+    known = _of_reading(trace.strings, trace.args, trace.capture.placement)
+    if key not in known:
+        names = _Numbered(trace.capture.placement)
+        blocks = [names.take(trace, rows[i : i + BLOCK]) for i in range(0, len(rows), BLOCK)]
+        said = zip(*blocks, strict=True) if blocks else [[np.empty(0, np.int32)]] * 7
+        known.clear()
+        known[key] = names, tuple(map(np.concatenate, said))
+    return known[key]
+
+
+@once_each
+def _of_reading(
+    strings: Strings, args: Args, placement: Placement
+) -> dict[Any, tuple[_Numbered, tuple[NDArray[Any], ...]]]:
+    """Where :func:`_said` keeps the last operations of a rank, while its names live."""
+    return {}
 
 
 class _Numbered(msgspec.Struct):

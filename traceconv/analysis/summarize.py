@@ -1,4 +1,8 @@
-"""Makes the summary of one rank from its trace: the only way from events to an analysis."""
+"""Makes the summary of one rank from its trace: the only way from events to an analysis.
+
+Tables, rules and links are imported where they are requested: a merge needs none, and loading them
+takes longer than its summary of a small rank.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +28,6 @@ from traceconv.analysis.rank_summary import (
     RuleRecords,
 )
 from traceconv.analysis.replay.operations import operations
-from traceconv.analysis.rules.catalog import chosen
-from traceconv.analysis.rules.findings import rule_records
-from traceconv.analysis.stragglers import links
-from traceconv.analysis.tables import catalog as tables
 from traceconv.analysis.tables.stated_steps import stated_overlap
 from traceconv.analysis.utilisation import whole_rank
 from traceconv.core.errors import Issue, Issues, TraceconvError
@@ -113,10 +113,10 @@ def summarize(
         span_ns=trace.span(),
         holds_nothing=not trace.side_tables and not read,
         tables={name: _table(trace, name, requested, unread) for name in requested.tables},
-        rules=rule_records(trace, requested.rules),
+        rules=_rules(trace, requested),
         collectives=collectives,
         as_read=as_read if requested.as_read else NOT_REQUESTED,
-        links=links.of_rank(trace) if requested.links else {},
+        links=_links(trace) if requested.links else {},
         excerpts=excerpts(trace) if requested.excerpts else Excerpts(),
         graphs=tuple(trace.present.graphs.tolist()),
         steps=tuple(trace.present.steps.tolist()),
@@ -234,14 +234,17 @@ def part(content: bytes | memoryview, requested: SummaryRequest) -> bytes:
     return msgspec.msgpack.encode((version, {**kept, **parts}))
 
 
-_COSTLY = (*tables.BY["stack"], "memory_path", *tables.WITH_SCOPES)
 _LONG = ("comm_op", "collective_wait", "idle_gap", "range_instance")  # with a row per event
 
 
 def all_parts() -> SummaryRequest:
     """The parts for every analysis, but for tables that are long, or take long."""
+    from traceconv.analysis.rules.catalog import chosen
+    from traceconv.analysis.tables import catalog as tables
+
+    costly = (*tables.BY["stack"], "memory_path", *tables.WITH_SCOPES)
     return SummaryRequest(
-        tables=tuple(name for name in tables.TABLES if name not in (*_COSTLY, *_LONG)),
+        tables=tuple(name for name in tables.TABLES if name not in (*costly, *_LONG)),
         rules=tuple(rule.id for rule in chosen(None)),
         lateness=True,
         as_read=True,
@@ -285,13 +288,17 @@ def _losses(trace: Trace, unread: list[str]) -> dict[int, Losses]:
 
 def _partial(trace: Trace, names: Sequence[str]) -> tuple[str, ...]:
     """Which tables are of rows of the device that are not all that ran."""
-    if not (trace.hints.partial_device or trace.hints.partial_steps):
+    if not names or not (trace.hints.partial_device or trace.hints.partial_steps):
         return ()
+    from traceconv.analysis.tables import catalog as tables
+
     from_tables = {"comm"} if "communication" in trace.side_tables else set()
     return tuple(name for name in names if name in tables.OF_DEVICE and name not in from_tables)
 
 
 def _table(trace: Trace, name: str, requested: SummaryRequest, unread: list[str]) -> Columns:
+    from traceconv.analysis.tables import catalog as tables
+
     try:
         return tables.of_rank(trace, name)
     except TraceconvError as e:
@@ -299,6 +306,20 @@ def _table(trace: Trace, name: str, requested: SummaryRequest, unread: list[str]
             raise
         unread.append(str(e))
         return {}
+
+
+def _rules(trace: Trace, requested: SummaryRequest) -> RuleRecords:
+    if not requested.rules:
+        return RuleRecords({})
+    from traceconv.analysis.rules.findings import rule_records
+
+    return rule_records(trace, requested.rules)
+
+
+def _links(trace: Trace) -> Columns:
+    from traceconv.analysis.stragglers import links
+
+    return links.of_rank(trace)
 
 
 def _issues(trace: Trace) -> tuple[Issue, ...]:

@@ -16,7 +16,7 @@ from traceconv.core.columns import F32, F64, I32, I64, Mask
 
 _MOST_CELLS = 64  # parts of a step
 _AT_ONCE = 1 << 16  # parts of work: 5 MB
-_KEPT = 4  # blocks of them
+_KEPT = 8  # blocks of them
 _LEAST = 0.1  # of the time of work is in each half
 _CHANCE = 2  # times the variance that means have by chance, 95 % of variances stay below it
 _MAINLY = 0.9  # of the time of work is in whole cells
@@ -218,10 +218,12 @@ class _Parts(msgspec.Struct, frozen=True):
         row, name = row[order], name[order]
         rank, step = graph.rank[row], graph.step[row]
         count, ns = graph.part_count[block][kept][order], graph.part_ns[block][kept][order]
-        run = np.cumsum(np.diff(of_run[order], prepend=of_run[order[:1]]) != 0)
+        changes = np.diff(of_run[order], prepend=of_run[order[:1]]) != 0
+        run = np.cumsum(changes)
+        heads = np.flatnonzero(np.append(True, changes[1:])) if len(run) else run
         total = np.bincount(run, count).astype(np.float64)[run] if len(run) else count
         end = np.cumsum(count)
-        end -= (end - count)[np.searchsorted(run, run)]
+        end -= (end - count)[heads[run]]
         return cls(row, rank, step, name, ns, end - count, end, total, run)
 
     def cell(self, cells: int) -> I64:
@@ -277,12 +279,10 @@ class _Curves(msgspec.Struct, frozen=True):
                 np.add.at(sums, at + parts.end.astype(np.int64), -power)
             times += np.bincount(curve[np.diff(parts.run, prepend=-1) > 0], minlength=len(keys))
         usual, squares = np.cumsum(change, axis=1) / np.repeat(times, sizes)
-        chance = np.maximum(squares - usual * usual, 0)
-        for begin, end, count in zip(
-            begins.tolist(), (ends - 1).tolist(), times.tolist(), strict=True
-        ):
-            runs = slice(begin, end)
-            usual[runs] = _levelled(usual[runs], float(chance[runs].mean()) / max(count - 1, 1))
+        runs = np.delete(np.arange(ends[-1]), ends - 1)  # a curve has a point more than runs
+        curve = np.repeat(np.arange(len(keys)), sizes - 1)
+        chance = np.maximum(squares - usual * usual, 0)[runs] / np.maximum(times - 1, 1)[curve]
+        usual[runs] = _levelled(usual[runs], chance, curve)
         return cls(first_name, keys, begins, np.cumsum(usual) - usual), of_name
 
     def usual(self, parts: _Parts) -> F64:
@@ -292,12 +292,19 @@ class _Curves(msgspec.Struct, frozen=True):
         return np.asarray(self.ns[at + end] - self.ns[at + begin])
 
 
-def _levelled(means: F64, chance: float) -> F64:
-    """The usual time of each of the runs of a kernel, from means whose variance by chance is
-    ``chance``."""
-    between = float(means.var(ddof=1)) if len(means) > 1 else 0.0
-    real = 1 - chance / between if between > _CHANCE * chance else 0.0
-    return np.asarray(means.mean() + real * (means - means.mean()))
+def _levelled(means: F64, chance: F64, curve: I64) -> F64:
+    """The usual time of each run of a kernel, from means, of which each has a variance by chance.
+
+    Args:
+        curve: the number of the curve that each run is of.
+    """
+    count = np.bincount(curve)
+    mean, by_chance = (np.bincount(curve, values) / count for values in (means, chance))
+    off = means - mean[curve]
+    between = np.bincount(curve, off * off) / np.maximum(count - 1, 1)
+    real = 1 - np.divide(by_chance, between, out=np.ones(len(count)), where=between > 0)
+    real[between <= _CHANCE * by_chance] = 0
+    return np.asarray(mean[curve] + real[curve] * off)
 
 
 _Blocks = Callable[[], Iterable[_Parts]]

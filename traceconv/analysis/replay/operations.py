@@ -278,10 +278,10 @@ def _parts(
     of work."""
     sort = np.where(trace.events.op[work.rows] == OpClass.COPY, COPY, COMPUTE)
     keys = trace.events.name[work.rows].astype(np.int64) * 2 + (sort == COPY)
-    used, number = np.unique(keys, return_inverse=True)
+    used = np.flatnonzero(np.bincount(keys))
+    number = np.searchsorted(used, keys)
     names = [(trace.strings[int(key) // 2], COPY if key % 2 else COMPUTE) for key in used.tolist()]
     names += [("idle: host", HOST), ("idle: input", INPUT), ("idle: garbage collection", COLLECTOR)]
-    number = number.reshape(-1)
     cell = work.operation * len(names) + number
     cells, cell_of = np.unique(cell, return_inverse=True)
     ns, count = (

@@ -514,10 +514,14 @@ class _Judging:
     def _uneven(self) -> UnevenWork | None:
         """Uneven work, if that costs a part of a step that matters: more than what is named of a
         rank, for single ranks in single steps and noise cost some of it."""
-        replay = self.replay
+        replay, graph = self.replay, self.graph
+        least = max(self.least, _UNEVEN * replay.step_ns)
+        waited = np.where(graph.kind >= 0, graph.end_ns - graph.start_ns - graph.length_ns, 0.0)
+        if waited.sum() < least * len(graph.ranks) * len(graph.steps):
+            return None  # with equal work, ranks are as busy in the mean, and wait less
         saved = replay.base - replay.steps(replay.lengths * replay.even.factor)
         gain, low_high = float(saved.mean()), interval(saved)
-        if gain < max(self.least, _UNEVEN * replay.step_ns) or not replay.even.moves:
+        if gain < least or not replay.even.moves:
             return None
         return UnevenWork(
             round(gain), (round(low_high[0]), round(low_high[1])), gain / replay.step_ns,
