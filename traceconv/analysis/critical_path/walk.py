@@ -17,6 +17,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import add
 
 import msgspec
 import numpy as np
@@ -244,7 +245,7 @@ class _Walk:
         groups: Sequence[Matched],
         world_size: int,
     ) -> None:
-        graph, self.delay_ns = replay.graph, replay.delays
+        graph = replay.graph
         self.graph = graph
         self.every = {rank.rank: rank for rank in replay.every}
         n = len(graph)
@@ -258,8 +259,17 @@ class _Walk:
             start = np.full(n, np.inf)
             ends = replayed(graph, replay.lengths[:, None], replay.delays[:, None])[0]
         self.ends = np.append(ends, 0.0)
-        follows = self.ends[graph.before].max(axis=1, initial=0.0) + replay.delays
-        is_first = (graph.before == n).all(axis=1)
+        before = self.ends[graph.before]
+        follows = before.max(axis=1, initial=0.0) + replay.delays
+        before[graph.before == n] = -np.inf
+        latest = graph.before[np.arange(n), before.argmax(axis=1)]
+        is_first = latest == n
+        self.latest, self.late = latest, replay.delays > BRIEF_NS
+        starts, ended = np.append(graph.start_ns, 0), np.append(graph.end_ns, 0)
+        previous = graph.before[:, 0]
+        aside = starts[latest] < ended[previous]
+        aside &= ended[latest] - ended[previous] <= BRIEF_NS
+        self.by_previous = (previous < n) & (self.late | aside)
         self.came = np.where(is_first & np.isfinite(start), start, np.minimum(start, follows))
         # a receive from an eager send: which of both was last
         sender = np.append(graph.rank, 0)[graph.source]
@@ -481,21 +491,16 @@ class _Walk:
         return self._waited_by_rank(op, waited_for)
 
     def _waited_by_rank(self, op: int, waited_for: dict[int, None]) -> tuple[str, bool]:
-        graph = self.graph
-        before = graph.before[op][graph.before[op] < len(graph)]
-        if not len(before):
+        graph, latest = self.graph, int(self.latest[op])
+        if latest == len(graph):
             return "", False
-        latest, previous = int(before[np.argmax(self.ends[before])]), int(graph.before[op][0])
         waited_for[latest] = None
         if graph.kind[latest] < 0:
             return "", False
-        late = self.delay_ns[op] > BRIEF_NS
-        if previous < len(graph):
-            since = int(graph.end_ns[latest] - graph.end_ns[previous])
-            aside = graph.start_ns[latest] < graph.end_ns[previous] and since <= BRIEF_NS
-            if late or aside:
-                waited_for[previous] = None
-        if late:
+        previous = int(graph.before[op, 0])
+        if self.by_previous[op]:
+            waited_for[previous] = None
+        if self.late[op]:
             return "nothing followed at once when it ended", previous >= len(graph)
         return "", False
 
@@ -561,7 +566,7 @@ def _extend(segments: list[Segment], segment: Segment) -> None:
     after = segments[-1] if segments else segment
     alike = after.rank == segment.rank and not after.kind and after.certain == segment.certain
     if segments and alike and not after.why:
-        parts = tuple(a + b for a, b in zip(after.parts, segment.parts, strict=True))
+        parts = tuple(map(add, after.parts, segment.parts))
         segments[-1] = replace(after, start_ns=segment.start_ns, parts=parts, why=segment.why)
     else:
         segments.append(segment)

@@ -416,7 +416,10 @@ class Verdict(msgspec.Struct, frozen=True):
             changes.append(Change("slow link", f"comm:{group.key} {factor}", group.advice))
         if self.stage:
             changes.append(Change("uneven stages", "stage:balanced", self.stage.advice))
-        return remedies(self.replay, changes)
+        replay, listed = self.replay, [change.change for change in changes]
+        return replay.once(
+            f"remedies of {listed}", tuple[Remedy, ...], lambda: remedies(replay, changes)
+        )
 
     def _is_shared(self) -> bool:
         """Whether no single rank accounts for most of the cost of all slow ranks."""
