@@ -263,9 +263,14 @@ def _encodable(value: object) -> Any:
 @lru_cache
 def _program() -> str:
     """The identity of the package: paths, sizes and times of its files."""
-    files = sorted(Path(__file__).parents[1].rglob("*.[pst][yo]*"))
-    about = [(str(file), file.stat()) for file in files if file.suffix in (".py", ".so", ".toml")]
-    return _digest([[name, stat.st_size, stat.st_mtime_ns] for name, stat in about])
+    about = []
+    for current, _, names in os.walk(Path(__file__).parents[1]):
+        for name in names:
+            if name.endswith((".py", ".so", ".toml")):
+                path = os.path.join(current, name)  # noqa: PTH118 - of each command, some 500
+                status = os.stat(path)  # noqa: PTH116
+                about.append((path, status.st_size, status.st_mtime_ns))
+    return _digest(sorted(about))
 
 
 # -- the folder ---------------------------------------------------------------------------

@@ -248,7 +248,7 @@ class _Walk:
         graph = replay.graph
         self.graph = graph
         self.every = {rank.rank: rank for rank in replay.every}
-        n = len(graph)
+        n = self.count = len(graph)
         self.set_of = np.repeat(np.arange(len(graph.meets)), graph.sizes)
         self.borders = np.append(graph.meets, n).tolist()
         self.error = np.array([errors[rank] for rank in graph.ranks])
@@ -492,7 +492,7 @@ class _Walk:
 
     def _waited_by_rank(self, op: int, waited_for: dict[int, None]) -> tuple[str, bool]:
         graph, latest = self.graph, int(self.latest[op])
-        if latest == len(graph):
+        if latest == self.count:
             return "", False
         waited_for[latest] = None
         if graph.kind[latest] < 0:
@@ -501,7 +501,7 @@ class _Walk:
         if self.by_previous[op]:
             waited_for[previous] = None
         if self.late[op]:
-            return "nothing followed at once when it ended", previous >= len(graph)
+            return "nothing followed at once when it ended", previous >= self.count
         return "", False
 
     def _last(self, op: int) -> tuple[list[int], str, bool]:
@@ -510,7 +510,7 @@ class _Walk:
         graph, rank = self.graph, self.graph.ranks
         number = int(self.set_of[op])
         rows = np.arange(self.borders[number], self.borders[number + 1])
-        if len(rows) == 1 and (self.eager[op] or graph.source[op] < len(graph)):
+        if len(rows) == 1 and (self.eager[op] or graph.source[op] < self.count):
             return [op], "", False
         rows = rows[np.lexsort((rows != op, -self.came[rows]))]
         latest = int(rows[0])
