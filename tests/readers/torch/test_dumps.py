@@ -140,6 +140,37 @@ def test_blocks_marks_and_ranges(tmp_path):
     assert "/folder" not in str(rows(trace))
 
 
+def test_frames_are_those_of_the_program(tmp_path):
+    """With frames of C++, as PyTorch records by default, every stack begins with the allocator's
+    own: operators and nodes of autograd are kept by name, and Python's frames but for how modules
+    are called. Where nothing else was recorded, all frames are kept."""
+    inner = ["torch::unwind::unwind()", "c10::cuda::CUDACachingAllocator::Native::malloc(void**)"]
+    operator = ["at::_ops::mul_Tensor::redispatch(c10::DispatchKeySet, at::Tensor const&)",
+                "at::_ops::mul_Tensor::call(at::Tensor const&, at::Tensor const&)"]  # fmt: skip
+    node = ["torch::autograd::generated::PowBackward0::apply(std::vector<at::Tensor>&&)"]
+    stacks = [
+        [*cpp(inner + operator + ["PyObject_Vectorcall"]), *torch_files.frames("forward"),
+         {"name": "_call_impl", "filename": "/torch/nn/modules/module.py", "line": 1790},
+         *torch_files.frames("train")],
+        cpp(inner + operator + node), cpp(inner),
+    ]  # fmt: skip
+    records = [{"action": "alloc", "addr": i, "size": 8, "time_us": START_US + i, "frames": stack}
+               for i, stack in enumerate(stacks)]  # fmt: skip
+    value = {"segments": [], "device_traces": [records]}
+    (tmp_path / "snapshot.pickle").write_bytes(pickle.dumps(value, 4))
+    found = rows(read(memory_snapshot.READER, tmp_path))
+    assert [row[4]["frames"] for row in found if row[0] == "Allocator"] == [
+        ["aten::mul_Tensor", "forward (forward.py:7)", "train (train.py:7)"],
+        ["aten::mul_Tensor", "PowBackward0"],
+        [f"{name} (??:0)" for name in inner],
+    ]
+
+
+def cpp(names):
+    """Frames of C++, as they are where no addresses were looked up."""
+    return [{"name": name, "filename": "??", "line": 0} for name in names]
+
+
 @pytest.mark.parametrize(
     "value",
     [

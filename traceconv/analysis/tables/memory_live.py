@@ -292,7 +292,8 @@ TABLES: Sequence[Table] = (
         "What memory holds at its peak, by operator",
         "Blocks that are allocated when the sum of the recorded blocks of a device is largest (of "
         "equal times releases come first), by the operator and the module that allocated them: the "
-        "innermost ones running on the thread; of PyTorch's snapshots the innermost frame. Bytes = "
+        "innermost ones running on the thread; of PyTorch's snapshots the innermost frame of the "
+        "program, an operator where frames of C++ were recorded. Bytes = "
         "sum of their sizes; Ratio = Bytes / allocated. "
         f"{BEFORE} = total the allocator states at that time - sum of the blocks whose allocation "
         "was recorded; where it states none, blocks released later without one. "
@@ -313,7 +314,7 @@ TABLES: Sequence[Table] = (
         "What memory holds at its peak, by call path",
         "As the table memory_live, by the path of the calls that allocated, outermost first: the "
         "slices of the host around it, with Python's calls where stacks were recorded; of "
-        "PyTorch's snapshots all frames.",
+        "PyTorch's snapshots the twelve innermost frames of the program.",
         "allocations with addresses: profile_memory (PyTorch 1.12 and later, Paddle), memory "
         "snapshots",
         Column.parse(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from traceconv.core.builder import TraceBuilder
 from traceconv.core.errors import MalformedInputError
 from traceconv.core.model import I64, Capture, Kind, Layer, OpClass, TrackKind
+from traceconv.core.patterns import lazy_regex
 from traceconv.readers.shared.arguments import objects, quoted
 from traceconv.readers.shared.lines import Slices
 from traceconv.readers.torch.plain_pickle import Cut, Refused, label, load
@@ -27,6 +29,11 @@ LARGEST_BLOCKS = 100
 
 _FRAMES = 12
 """Frames that are named with a block, the innermost first."""
+
+_OPERATORS = lazy_regex(r"at::_ops::(\w+)::(?:call|redispatch)\(")
+_NODES = lazy_regex(r"torch::autograd::(?:\w+::)*(\w+)::apply\(")
+_MODULE_CALLS = ("_call_impl", "_wrapped_call_impl")
+"""How PyTorch calls a module: two frames around each."""
 
 _ALLOCATED, _ACTIVE, _RESERVED = range(3)
 _CURVES = ("Allocated", "Active", "Reserved")
@@ -85,6 +92,24 @@ def _number(value: Any) -> int:
     """A whole number within int64, else -1."""
     is_whole = type(value) is int or (type(value) is float and value.is_integer())
     return int(value) if is_whole and abs(value) < 1 << 62 else -1
+
+
+def _described(frame: Mapping[Any, Any]) -> tuple[str, bool]:
+    """A frame as text, and whether it tells where in the program it is."""
+    name, path = label(frame.get("name", "")), label(frame.get("filename", ""))
+    return _text_of(name, path, _number(frame.get("line")))
+
+
+@lru_cache(1 << 16)
+def _text_of(name: str, path: str, line: int) -> tuple[str, bool]:
+    if match := _OPERATORS.match(name):
+        return f"aten::{match[1]}"[:200], True
+    if match := _NODES.match(name):
+        return match[1][:200], True
+    file = path.rpartition("/")[2]
+    location = f"{file}:{line}" if line >= 0 else file
+    of_python = file.endswith(".py") or path.startswith("<")
+    return f"{name} ({location})"[:200], of_python and name not in _MODULE_CALLS
 
 
 @dataclass
@@ -209,18 +234,19 @@ class _Snapshot:
         return b"{" + b",".join(members) + b"}" if members else b""
 
     def _stack(self, frames: Any) -> bytes:
-        """The innermost frames as a JSON list, or b""; shared lists are encoded once."""
+        """The innermost frames as a JSON list, or b""; shared lists are encoded once.
+
+        Where frames of C++ were recorded, too (the default of PyTorch), calls of operators and
+        nodes of autograd are kept of them, by their names: the innermost ones are the same for all
+        blocks, those of the allocator and of unwinding.
+        """
         if not isinstance(frames, list | tuple) or not frames:
             return b""
         if id(frames) not in self._frames:
-            texts = []
-            for frame in islice(frames, _FRAMES):
-                if isinstance(frame, dict):
-                    file = label(frame.get("filename", "")).rpartition("/")[2]
-                    line = _number(frame.get("line"))
-                    location = f"{file}:{line}" if line >= 0 else file
-                    texts.append(f"{label(frame.get('name', ''))} ({location})"[:200])
-            self._frames[id(frames)] = b"[" + b",".join(map(quoted, texts)) + b"]"
+            named = [_described(frame) for frame in frames if isinstance(frame, dict)]
+            kept = [text for text, tells in named if tells] or [text for text, _ in named]
+            texts = [text for i, text in enumerate(kept) if not i or text != kept[i - 1]]
+            self._frames[id(frames)] = b"[" + b",".join(map(quoted, texts[:_FRAMES])) + b"]"
         return self._frames[id(frames)]
 
     def _curves(self, device: int, log: _Log) -> None:

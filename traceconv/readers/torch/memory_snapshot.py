@@ -1,15 +1,17 @@
 """PyTorch's memory snapshots: what its allocator held, and what it did before.
 
 Written by: ``torch.cuda.memory._dump_snapshot`` of PyTorch 2.0 and newer, also of Ascend's adapter;
-            by its description, no file of a real run was at hand.
+            compared with public snapshots of training runs.
 Files:      a pickle of any name. It is read by a machine that makes plain values and nothing else
             (:mod:`traceconv.readers.torch.plain_pickle`).
 Units and clock: us, Unix time, bytes. Files before 2.1 have no times, and hold nothing to draw.
 Rank from:  "rank<n>" in the path; the dump does not name it. A device is a number of the process.
 Quirks:     the log is a ring: it lacks the beginning. So curves are computed backwards from what
             was held at the dump (golden case training); where log and state disagree they are kept
-            above zero, which is counted. Frames are shared between records.
-Ignored:    compile contexts, settings, categories; of frames the folders of files.
+            above zero, which is counted. Frames are shared between records. By default they are
+            of C++, too, and every stack begins with the allocator's own (:mod:`.memory_log`).
+Ignored:    compile contexts, settings, categories; of frames the folders of files, and what of C++
+            is no operator and no node of autograd; frames beyond the twelve innermost.
 Source:     torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/_memory_viz.py of pytorch/pytorch.
 """
 
@@ -38,7 +40,6 @@ class MemorySnapshotReader:
     title = "PyTorch memory snapshot"
     files = "*.pickle, *.pkl (torch.cuda.memory._dump_snapshot)"
     order = 331
-    unverified = "memory snapshots"
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per snapshot."""
