@@ -104,7 +104,9 @@ def _head(document: Document) -> Markup:
     card = [
         el("h1", _with_hard_spaces(verdict["text"])),
         el("p", _with_hard_spaces(verdict["lost"]), class_="lost") if verdict["lost"] else None,
-        el("p", el("strong", "What to do: "), verdict["advice"]) if verdict["advice"] else None,
+        el("p", el("strong", "What to do: "), _with_code(verdict["advice"]))
+        if verdict["advice"]
+        else None,
         [el("p", "What would help most, replayed:"), el("ul", helps, class_="helps")]
         if helps
         else None,
@@ -143,8 +145,13 @@ def blocks(content: Iterable[Block]) -> Markup:
 
 
 def _text(block: Text) -> Markup:
-    pieces = _with_hard_spaces(block.words).split("`")
-    return el("p", [el("code", p) if i % 2 else p for i, p in enumerate(pieces)], class_=block.kind)
+    return el("p", _with_code(block.words), class_=block.kind)
+
+
+def _with_code(text: str) -> list[Markup | str]:
+    """Words between backticks as code."""
+    pieces = _with_hard_spaces(text).split("`")
+    return [el("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)]
 
 
 def _figures(block: Figures) -> Markup:

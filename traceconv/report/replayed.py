@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.analysis.replay.job import Replay
+from traceconv.analysis.replay.operations import COMPUTE
 from traceconv.analysis.stragglers.verdict import Verdict
 from traceconv.core.intervals import length_before, union
 from traceconv.report.figures import time
@@ -54,9 +55,15 @@ def timeline(verdict: Verdict, late: Mapping[str, int], zero_ns: int) -> dict[st
     first_ns, last_ns = int(graph.start_ns[rows].min()), int(graph.end_ns[rows].max())
     of_step = graph.recorded_ns[step] + graph.tails_ns[step]
     edges = np.linspace(first_ns, last_ns, BINS + 1).astype(np.int64)
+    named = {*(culprit.rank for culprit in verdict.culprits),
+             *(verdict.stage.ranks if verdict.stage else ())}  # fmt: skip
     order = sorted(
         np.unique(graph.rank[rows]).tolist(),
-        key=lambda i: (-late.get(str(graph.ranks[i]), 0), graph.ranks[i]),
+        key=lambda i: (
+            graph.ranks[i] not in named,
+            -late.get(str(graph.ranks[i]), 0),
+            graph.ranks[i],
+        ),
     )
     drawn = order if len(order) <= RANKS_DRAWN else [*order[: RANKS_DRAWN - _LAST], *order[-_LAST:]]
     window, number = graph.steps[step].tolist()
@@ -66,6 +73,7 @@ def timeline(verdict: Verdict, late: Mapping[str, int], zero_ns: int) -> dict[st
         "start_ns": first_ns - zero_ns,
         "dur_ns": last_ns - first_ns,
         "step_ns": round(float(of_step)),
+        "unclassified": not any(COMPUTE in one.replay.recorded for one in replay.every),
         "others": len(order) - len(drawn),
         "rows": [
             {"rank": graph.ranks[i],

@@ -60,12 +60,14 @@ _NAME = 64  # characters of a kernel or a collective beside its bar
 _TEXT = 96  # characters of a text in a table
 _BINS = 64  # rows and columns of a matrix
 
+UNCLASSIFIED_WORK = "unclassified work"
+
 CLASSES = (
     ("pure_compute_ns", "k-compute", "computing"),
     ("overlapped_ns", "k-overlapped", "computing and communicating"),
     ("exposed_ns", "k-exposed", "communication not overlapped"),
     ("copy_ns", "k-copy", "memory copies not overlapped"),
-    ("unclassified_ns", "k-unclassified", "tasks of unknown types"),
+    ("unclassified_ns", "k-unclassified", UNCLASSIFIED_WORK),
     ("idle_ns", "k-idle", "idle, waiting for input included"),
 )
 """The classes that add up to what is known of a step: key, colour, words. Waiting for other ranks
@@ -242,6 +244,12 @@ def _overlap(overview: Data) -> list[Block]:
 
 def _timeline(overview: Data) -> list[Block]:
     section, culprits = overview["timeline"], _culprits(overview)
+    activities = _MOMENTS
+    if section["unclassified"]:
+        activities = activities | {
+            "c": ("k-unclassified", UNCLASSIFIED_WORK),
+            "o": ("k-overlapped", f"{UNCLASSIFIED_WORK} and communicating"),
+        }
     bins = len(section["rows"][0]["moments"])
     bars = []
     for row in section["rows"]:
@@ -249,7 +257,7 @@ def _timeline(overview: Data) -> list[Block]:
         start, moments = 0, row["moments"]
         for position in range(1, bins + 1):
             if position == bins or moments[position] != moments[start]:
-                kind, words = _MOMENTS[moments[start]]
+                kind, words = activities[moments[start]]
                 length = say.time(section["dur_ns"] * (position - start) / bins)
                 segments.append((kind, (position - start) / bins, f"{words}, about {length}"))
                 start = position
@@ -262,7 +270,7 @@ def _timeline(overview: Data) -> list[Block]:
         words += f", of {say.time(section['step_ns'])} with the gap before it"
     if section["others"]:
         words += f"; {section['others']} further ranks are not drawn"
-    legend = Legend([entry for moment, entry in _MOMENTS.items() if moment in present])
+    legend = Legend([entry for moment, entry in activities.items() if moment in present])
     return [Text(f"{words}."), legend, Bars(bars)]
 
 

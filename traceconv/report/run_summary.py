@@ -309,7 +309,9 @@ class _Rows:
             }
             low, high = map(time, culprit.interval_ns)
             shown = {"name": culprit.slice_name, "lane": "", "start_ns": culprit.start_ns}
-            own_work = culprit.as_dict()["parts_ns"].items()
+            own_work = dict(culprit.as_dict()["parts_ns"])
+            if culprit.unclassified:  # whether it computes is unknown
+                own_work = {"unclassified work": own_work.pop("compute"), **own_work}
             yield {
                 **self._as_finding(
                     culprit, "straggler", f"R{culprit.called[1:]} delays the other ranks"
@@ -321,7 +323,7 @@ class _Rows:
                     f"costs {time(culprit.gain_ns)} per step (95 % interval {low} to {high})",
                     f"longer by {time(culprit.excess_ns)} per step",
                     *(f"{sort} {'less' if ns < 0 else 'more'} by {time(abs(ns))}"
-                      for sort, ns in own_work if ns),
+                      for sort, ns in own_work.items() if ns),
                 ],
                 "places": [self.place(culprit.rank, {**shown, "dur_ns": culprit.dur_ns})]
                 * bool(culprit.slice_name),
