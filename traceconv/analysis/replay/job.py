@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from traceconv.alignment.collective_matching import Matched
 from traceconv.alignment.collective_records import P2P, SEND
-from traceconv.analysis.inferred_shape import job_shape
+from traceconv.analysis.inferred_shape import job_shape, same_role
 from traceconv.analysis.rank_facts import (
     COMPUTING,
     COPIES,
@@ -52,6 +52,7 @@ from traceconv.core.job_shape import STAGE, JobShape
 from traceconv.scratch.memory import give_back, large_apart
 
 _LONG_DELAY = 0.05  # of a step
+_LONGER = 2  # times as long as those of its peers: a delay of one host
 _SHORTER = 0.02  # of a step: by less a step is as long as before
 _FEW_GAPS = 0.005  # of a step: less is shown as 0 %
 _RANKS_TRIED = 64
@@ -502,13 +503,14 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{0 if share >= 1 else 1}f} %"
 
 
-def _without_unrecorded_waits(graph: Graph) -> Graph:
+def _without_unrecorded_waits(graph: Graph, summaries: Sequence[RankSummary]) -> Graph:
     """The graph without delays that are waits for something that was not recorded.
 
     A long delay in front of communication, without a recorded cause, is either the host's or a wait
     for another rank: in an operation that the capture does not hold, or through the host. What the
     rank waited for took as long elsewhere, so without such a delay the replayed step is as long as
-    before. Without one of the host it is shorter.
+    before. Without one of the host it is shorter. Ranks with the same role that are delayed alike
+    are treated alike, or one of them would seem slow.
     """
     host, step = graph.host_ns, float(graph.recorded_ns.mean())
     long = (graph.kind >= 0) & (host > _LONG_DELAY * step)
@@ -527,7 +529,14 @@ def _without_unrecorded_waits(graph: Graph) -> Graph:
     if lost([long])[0] > _SHORTER:
         ranks = np.unique(graph.rank[long])[:_RANKS_TRIED]
         shortened = lost(long & (graph.rank == rank) for rank in ranks.tolist())
-        long &= np.isin(graph.rank, ranks[shortened <= _SHORTER / 2])
+        own_delays = long & ~np.isin(graph.rank, ranks[shortened <= _SHORTER / 2])
+        long &= ~own_delays
+        by_rank = {summary.rank: summary for summary in summaries}
+        for members in same_role([by_rank[rank] for rank in graph.ranks]):
+            of_role = np.isin(np.array(graph.ranks)[graph.rank], members)
+            own, waits = host[own_delays & of_role], host[long & of_role]
+            if len(own) and len(waits) and own.mean() < _LONGER * waits.mean():
+                long &= ~of_role
         if not long.any() or lost([long])[0] > _SHORTER:
             return graph
     return msgspec.structs.replace(graph, host_ns=np.where(long, 0.0, host))
@@ -552,7 +561,8 @@ def replay_of(
     large_apart()
 
     def make() -> Graph:
-        return _without_unrecorded_waits(graph_of(summaries, clocks, groups, release))
+        graph = graph_of(summaries, clocks, groups, release)
+        return _without_unrecorded_waits(graph, summaries)
 
     graph = once("graph", Graph, make)
     ranks = dict.fromkeys(graph.ranks)
