@@ -235,7 +235,8 @@ def test_changes_add_up() -> None:
     folder = str(INSIGHT / "straggler_called_exposed")
     changes = ["op:* x0", "comm:* overlap", "host:0", "input:0"]
     result = traceconv.what_if(folder, change=changes).result
-    assert max(result.after_ns) < 1000  # stamps of end and start overlap
+    # stamps of end and start overlap; nothing shortens the time after the last operation of all
+    assert max(result.after_ns[:-1]) < 1000
     half = traceconv.what_if(folder, change=["op:* x0.5", "op:* x0.5"]).result
     quarter = traceconv.what_if(folder, change="op:* x0.25").result
     assert half.after_ns == pytest.approx(quarter.after_ns, rel=1e-4)
