@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import shutil
 import threading
@@ -61,7 +62,7 @@ def test_windows_are_judged_as_they_appear_and_as_offline(tmp_path):
     assert second.line().startswith(f"window 2: {offline.headline}")
     assert second.figures()["straggler_rank"] == offline.verdict.culprits[0].rank == 5
     # the captures say that the job has 8 ranks; the first window had to do without 6 of them
-    assert first.missing == (0, 1, 2, 3, 6, 7) and second.missing == ()
+    assert first.missing == second.missing == (0, 1, 2, 3, 6, 7)
 
 
 def test_a_rank_that_does_not_come_is_said(tmp_path):
@@ -70,10 +71,32 @@ def test_a_rank_that_does_not_come_is_said(tmp_path):
     found = traceconv.watch(tmp_path, timeout_ns="300ms")
     assert next(found).missing == (2, 3, 4, 5, 6, 7)  # the captures say that there are 8
     write(tmp_path, 2, 0)
-    assert next(found).missing == (1,)
+    assert next(found).missing == (1, 2, 3, 4, 5, 6, 7)
     write(tmp_path, 3, 0, 1)
     back = next(found)
-    assert (back.ranks, back.missing) == ((0, 1), ())
+    assert (back.ranks, back.missing) == ((0, 1), (2, 3, 4, 5, 6, 7))
+
+
+def test_a_file_that_only_got_another_time_is_no_window(tmp_path):
+    """As copies and restored files do."""
+    write(tmp_path, 1, 0, 1)
+    found = traceconv.watch(tmp_path, timeout_ns="300ms", world_size=2)
+    next(found)
+    for path in tmp_path.iterdir():
+        os.utime(path)
+    write(tmp_path, 2, 0, 1)
+    second = next(found)
+    assert (second.number, second.ranks) == (2, (0, 1))
+    assert all(str(FIRST_NS + 60_000_000_000)[:9] in path for path in second.paths)
+
+
+def test_a_trace_that_cannot_be_written_is_said(tmp_path):
+    """The window is judged; its line says what is lost."""
+    write(tmp_path, 1, 0, 1)
+    (tmp_path / "out").write_text("no folder")
+    (window,) = traceconv.watch(tmp_path, once=True, world_size=2, out=str(tmp_path / "out"))
+    assert window.diagnosis and window.trace == ""
+    assert "; no trace: " in window.line()
 
 
 def test_a_file_that_is_still_written_is_waited_for(tmp_path):
@@ -131,13 +154,13 @@ def test_memory_and_files_do_not_grow_with_windows(tmp_path):
     found = traceconv.watch(tmp_path, world_size=1)
     one = tmp_path / "rank0.json.gz"
     for number in (1, 2):
-        shutil.copyfile(FILES[0], one)
+        shutil.copyfile(FILES[number], one)
         assert next(found).number == number
         time.sleep(0.01)  # another time of change
     state = found.gi_frame.f_locals["self"]
     one.unlink()
     state._new_files(time.monotonic())
-    assert not state.judged and not state.changed
+    assert not state.judged and not state.samples and not state.changed
 
 
 def test_a_trace_is_written_for_each_window(tmp_path):

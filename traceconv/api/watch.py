@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -47,6 +48,8 @@ OLD_S = 60.0
 QUIET_S = 5.0
 """Where it is unknown which ranks come, a window is complete when no file came for so long."""
 
+SAMPLE_BYTES = 4096
+
 _INCOMPLETE = {"truncated", "part-missing", "rank-failed"}
 """Issues of files that may still be written."""
 
@@ -70,8 +73,8 @@ class WatchedWindow:
         missing:   ranks of the job that did not come.
         paths:     its captures: what :func:`traceconv.diagnose` was given.
         diagnosis: of these paths; None if they cannot be read.
-        error:     why they cannot be read; "" if they can.
-        trace:     the trace of the window; "" if none was requested.
+        error:     why they cannot be read, or their trace not be written; "" otherwise.
+        trace:     the trace of the window; "" if none was requested or written.
         waited_s:  seconds from the last change of its files to the verdict.
     """
 
@@ -123,7 +126,8 @@ class WatchedWindow:
         count = f"{len(self.ranks)} rank{'s' * (len(self.ranks) != 1)}"
         lacking = f"missing: {format_ranges(self.missing)}" if self.missing else ""
         about = ", ".join(filter(None, (steps, count, lacking)))
-        return f"window {self.number}: {answer} ({about})"
+        lost = f"; no trace: {self.error}" if self.diagnosis and self.error else ""
+        return f"window {self.number}: {answer} ({about}){lost}"
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document; its "diagnosis" is that of ``traceconv diagnose --json``."""
@@ -220,6 +224,8 @@ class _Watching:
     """What each file was when it was last seen to change, and when that was."""
     judged: dict[Path, Signature] = field(default_factory=dict)
     """The files of earlier windows."""
+    samples: dict[Path, bytes] = field(default_factory=dict)
+    """Digests of parts of these files: one that only got another time is no new window."""
     cut_off: dict[Path, Signature] = field(default_factory=dict)
     """Files of windows that are not read again before one of them changes."""
     last_ns: dict[int, int] = field(default_factory=dict)
@@ -280,12 +286,21 @@ class _Watching:
         for gone in self.changed.keys() - signatures:
             self.changed.pop(gone)
             self.judged.pop(gone, None)
+            self.samples.pop(gone, None)
             self.cut_off.pop(gone, None)
         return {
             path: signature
             for path, signature in signatures.items()
-            if self._quiet_s(path, now) >= SETTLED_S and self.judged.get(path) != signature
+            if self._quiet_s(path, now) >= SETTLED_S and not self._was_judged(path, signature)
         }
+
+    def _was_judged(self, path: Path, signature: Signature) -> bool:
+        """Whether an earlier window had a file with this content."""
+        before = self.judged.get(path)
+        if before and before != signature and before[0] == signature[0]:
+            if self.samples.get(path) == _sample(path, signature[0]):
+                self.judged[path] = before = signature
+        return before == signature
 
     def _quiet_s(self, path: Path, now: float) -> float:
         """Seconds since a file was last seen to change."""
@@ -379,8 +394,11 @@ class _Watching:
 
     def _awaited_ranks(self, window: Sequence[_Piece]) -> set[int]:
         """The ranks that a window waits for; none if nothing is known of them."""
-        size = self.asked.world_size or max(piece.capture.world_size for piece in window)
-        return self.expected or set(range(size))
+        return self.expected or set(range(self._size(window)))
+
+    def _size(self, window: Sequence[_Piece]) -> int:
+        """The number of ranks of the job; 0 if it is unknown."""
+        return self.asked.world_size or max(piece.capture.world_size for piece in window)
 
     @one_run()
     def _judge(self, window: Sequence[_Piece], now: float) -> WatchedWindow | None:
@@ -397,9 +415,10 @@ class _Watching:
             options = DiagnoseOptions.of({**self.given, "analyse": True})
             diagnosis = diagnosed(paths, options, found)
             if self.asked.out is not None:
-                trace = str(Path(self.asked.out) / f"window-{self.number:05}.pftrace")
-                request = MergeRequest.of({**self.given, "out": trace, "force": True})
+                out = str(Path(self.asked.out) / f"window-{self.number:05}.pftrace")
+                request = MergeRequest.of({**self.given, "out": out, "force": True})
                 merged([*paths], request, found=found, or_detail=True)
+                trace = out
         except TraceconvError as e:
             error = str(e)
         codes = {issue.code for issue in diagnosis.issues} if diagnosis else _INCOMPLETE
@@ -409,6 +428,7 @@ class _Watching:
             self.cut_off |= signatures
             return None
         self.judged |= signatures
+        self.samples |= {path: _sample(path, size) for path, (size, _) in signatures.items()}
         for piece in window:  # what describes a capture is of its window, too
             self.judged |= {
                 path: self.changed[path][0]
@@ -416,9 +436,10 @@ class _Watching:
                 if path in self.changed
             }
         self.last_ns |= {piece.rank: piece.at_ns for piece in window}
-        missing = tuple(sorted(self._awaited_ranks(window) - set(ranks)))
+        late = self._awaited_ranks(window) - set(ranks)
         self.known |= set(ranks)
-        self.expected = set(ranks) if missing else self.expected | set(ranks)
+        missing = tuple(sorted(self.known.union(range(self._size(window))).difference(ranks)))
+        self.expected = set(ranks) if late else self.expected | set(ranks)
         waited = time.time() - max((s[1] for s in signatures.values()), default=0) / 1e9
         return WatchedWindow(
             self.number, ranks, missing, paths, diagnosis, error, trace, max(waited, 0.0)
@@ -477,6 +498,17 @@ def _other_files(capture: Capture) -> Iterator[Path]:
     for name in capture.known:
         if (path := capture.source.path(name)) is not None:
             yield path
+
+
+def _sample(path: Path, size: int) -> bytes:
+    """A digest of the beginning, middle and end of a file; ``b""`` if it cannot be read."""
+    digest = sha256()
+    with suppress(OSError), path.open("rb", buffering=0) as file:
+        for offset in (0, size // 2, max(size - SAMPLE_BYTES, 0)):
+            file.seek(offset)
+            digest.update(file.read(SAMPLE_BYTES))
+        return digest.digest()
+    return b""
 
 
 def _files(folder: Path, without: Path | None) -> Iterator[tuple[Path, Signature]]:

@@ -16,6 +16,9 @@ from traceconv.core.errors import SourceError
 HEAD_BYTES = 65536
 """Bytes of a file readers may look at to recognise it."""
 
+ZIP = b"PK\x03\x04"
+"""The first bytes of a zip archive."""
+
 COPY_BYTES = 1 << 20
 """Bytes that are read at a time where a whole file is read."""
 
@@ -85,6 +88,11 @@ class Stream(Protocol):
     def __enter__(self) -> Stream: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+def is_archive(head: bytes) -> bool:
+    """Whether a file with these first bytes is a zip or tar archive."""
+    return head.startswith(ZIP) or head[257:262] == b"ustar"
 
 
 def silent(_: int) -> None:
@@ -167,6 +175,11 @@ class Source(ABC):
             return self.first(name, n)
         except SourceError:
             return b""
+
+    def text_head(self, name: str) -> bytes:
+        """:meth:`head` of a text; ``b""`` of an archive, which may hold texts as they are."""
+        head = self.head(name)
+        return b"" if is_archive(head) else head
 
     def first(self, name: str, n: int) -> bytes:
         """The first ``n`` bytes, decompressed, without progress.

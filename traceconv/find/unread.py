@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from traceconv.core.errors import Issues, MissingExtraError, SourceError, TraceconvError
-from traceconv.core.source import Source
+from traceconv.core.source import ZIP, Source, is_archive
 from traceconv.readers.shared.sqlite.files import is_sqlite
 
 LISTED = 5
@@ -183,9 +183,9 @@ def _by_content(source: Source, name: str) -> Unread | None:
             return kind
     if is_sqlite(head):
         return _DATABASE
-    if head.startswith(b"PK\x03\x04"):
+    if head.startswith(ZIP):
         return _TENSORS if b"data.pkl" in head else _ZIP
-    if head[257:262] == b"ustar":
+    if is_archive(head):
         return _TAR
     if b"brain.Event:" in head[:64]:
         return _SUMMARIES

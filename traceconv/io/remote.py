@@ -19,7 +19,7 @@ from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 from traceconv.core.errors import SourceError
-from traceconv.core.source import HEAD_BYTES, Source, pieces
+from traceconv.core.source import HEAD_BYTES, ZIP, Source, pieces
 from traceconv.io.archives import TarSource, ZipSource, safe_name
 from traceconv.io.storage import AHEAD_BLOCKS, BLOCK_BYTES, Storage, cached_storage, redacted
 from traceconv.io.stored import MAX_FILES, StoredSource
@@ -66,7 +66,7 @@ def _source(storage: Storage, path: str, label: str) -> Source:
         raise SourceError(f"{label}: the server does not report its size; download it first")
     file = RemoteFile(storage, path, label, about["size"])
     magic = _ranged(storage, path, about["size"]).read(4)
-    if magic == b"PK\x03\x04":
+    if magic == ZIP:
         return RemoteZip(storage, path, label, about["size"])
     if label.partition("?")[0].endswith((".tar", ".tar.gz", ".tgz")):
         if magic[:2] != b"\x1f\x8b":

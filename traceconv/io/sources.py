@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from traceconv.core.choices import nearest
 from traceconv.core.errors import OutputError, SourceError
-from traceconv.core.source import Source, pieces, printable, unused_name
+from traceconv.core.source import ZIP, Source, pieces, printable, unused_name
 from traceconv.io.archives import TarSource, ZipSource
 from traceconv.io.atomic import is_incomplete
 from traceconv.io.run_files import read_from
@@ -181,7 +181,7 @@ def _source(path: Path, label: str) -> Source:
             magic = file.read(4)
     except OSError as e:
         raise SourceError(f"{label}: cannot open: {e.strerror or e}") from e
-    if magic == b"PK\x03\x04":
+    if magic == ZIP:
         return ZipSource(path, label)
     if label.endswith(TARS):
         return TarSource(path, label)

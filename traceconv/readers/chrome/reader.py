@@ -59,7 +59,7 @@ class ChromeJsonReader:
         heads = {}
         for name in sorted(names):
             if lone or name.lower().endswith(_SUFFIXES):
-                head = source.head(name)
+                head = source.text_head(name)
                 if _LIST.search(head) or (_PHASE.search(head) and _TIMED.search(head)):
                     heads[name] = head
         placed = perfetto_manifest.found_in(source, names, issues) if heads else {}

@@ -37,7 +37,7 @@ class MllogReader:
         """One capture per task in every log; where a log has tasks, one without is optional."""
         tasks_found: list[Capture] = []
         for name in names:
-            if _TAG in source.head(name):
+            if _TAG in source.text_head(name):
                 from traceconv.readers.event_log.mllog_lines import captures
 
                 tasks_found += captures(source, name, issues)

@@ -64,7 +64,7 @@ class PaddleTextReader:
                 optional=True,
             )
             for name in names
-            if _SIGNS.search(source.head(name))
+            if _SIGNS.search(source.text_head(name))
         ]
 
     def read(self, capture: Capture, build: TraceBuilder) -> None:
