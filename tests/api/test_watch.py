@@ -249,7 +249,7 @@ def test_metrics_are_served_on_the_loopback_interface(where, tmp_path, monkeypat
     assert "traceconv_windows_total 1\n" in text and "traceconv_straggler_rank 5\n" in text
 
 
-@pytest.mark.parametrize("value", ["", "x", "70000", "1.2.3.4:", "a b:1"])
+@pytest.mark.parametrize("value", ["", "x", "70000", "9" * 5000, "1.2.3.4:", "a b:1"])
 def test_addresses_that_are_none(value, tmp_path, capsys):
     """With what one looks like."""
     assert run(["watch", str(tmp_path), "--openmetrics", value]) == 2

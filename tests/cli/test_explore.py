@@ -217,6 +217,8 @@ def test_a_window_is_made_for_the_viewer_alone(asked, server):
     assert status == 200 and headers["Access-Control-Allow-Origin"] == VIEWER
     file = server.traces[path]
     assert content == file.read_bytes()
+    status, headers, content = asked(path, method="HEAD", entry="", Origin=VIEWER)
+    assert (status, int(headers["Content-Length"]), content) == (200, file.stat().st_size, b"")
     names = set(decode(file).rows.name)
     assert {f"ProfilerStep#{n}" for n in range(10, 18)} & names == {"ProfilerStep#12"}
     assert [one.rank for one in traceconv.open(file)] == [4, 5]

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from paths import ROOT
@@ -260,6 +261,14 @@ def test_redaction_holds_beside_a_rank_that_cannot_be_read(root):
         assert kernel in tools(root).what_if(*asked_for)
         text = one.what_if(*asked_for)
         assert kernel not in text and "name-" in text
+
+
+def test_calls_at_once_are_answered_one_after_the_other(root):
+    """Clients call several tools in parallel; the library is asked by one thread at a time."""
+    one = tools(root)
+    alone = one.stragglers("job")
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(one.stragglers, ["job"] * 4)) == {alone}
 
 
 def test_redaction_leaves_sentences_readable(root):

@@ -110,7 +110,9 @@ def test_a_killed_run_leaves_no_file_that_is_not_whole(captures, tmp_path, tempo
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "cancelled"]
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=["Ctrl-C", "cancelled", "terminal closed"],
 )
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_interrupted_run_leaves_nothing(captures, tmp_path, temporary, number, code, jobs):
@@ -119,6 +121,7 @@ def test_an_interrupted_run_leaves_nothing(captures, tmp_path, temporary, number
     def listening() -> None:
         """Shells make what they start in the background deaf to Ctrl-C, tests among it."""
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     out = tmp_path / "t.json"
     for _ in range(10):  # on a quiet machine it may be done before it hears of it

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from threading import Lock
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -27,6 +28,11 @@ from traceconv.core.model import Coverage
 from traceconv.core.side_tables import Columns
 from traceconv.io.atomic import replacing
 from traceconv.scratch.temporary import ADVICE
+
+T = TypeVar("T")
+
+_ONE_AT_A_TIME = Lock()
+"""Two threads whose first decoding is of the same types end the process (msgspec 0.22.0)."""
 
 VERSION = 14
 """Version of the encoded form; others are refused."""
@@ -208,7 +214,17 @@ def _declared(kind: Any) -> Any:
     return get_args(get_args(kind)[1])[0]
 
 
-def unpacked(kind: Any, value: Any) -> NDArray[Any]:
+def decoded(content: bytes | memoryview, kind: type[T]) -> T:
+    """What was encoded with :func:`packed`, as an object of type ``kind``.
+
+    Raises:
+        msgspec.MsgspecError: it is none.
+    """
+    with _ONE_AT_A_TIME:
+        return msgspec.msgpack.decode(content, type=kind, dec_hook=_unpacked)
+
+
+def _unpacked(kind: Any, value: Any) -> NDArray[Any]:
     """The column that :func:`packed` made; ``kind`` is the type its field is declared with."""
     if isinstance(value, list):
         texts = np.empty(len(value), object)
@@ -258,7 +274,7 @@ def decode(
         version, body = msgspec.msgpack.decode(content, type=tuple[int, msgspec.Raw])
         if version != VERSION:
             raise ValueError(f"of version {version}, not {VERSION}; use one traceconv for both")
-        summary = msgspec.msgpack.decode(body, type=RankSummary, dec_hook=unpacked)
+        summary = decoded(body, RankSummary)
         _check(summary)
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError) as e:
         raise MalformedInputError(source, "", f"not a summary of a rank: {e}") from e

@@ -14,7 +14,7 @@ import numpy as np
 from traceconv.alignment import plan as clocks
 from traceconv.alignment.collective_matching import Matched, matched
 from traceconv.alignment.offsets import stamped
-from traceconv.analysis.rank_summary import RankSummary, packed, unpacked
+from traceconv.analysis.rank_summary import RankSummary, decoded, packed
 from traceconv.analysis.replay.job import Once
 from traceconv.analysis.summarize import SummaryRequest
 from traceconv.api.open import Captures, found_below
@@ -93,7 +93,7 @@ class _Cached:
         kept = self.kept.of([name, *self.question])
         for _, content in kept.found():
             with suppress(msgspec.MsgspecError):
-                return msgspec.msgpack.decode(content, type=kind, dec_hook=unpacked)
+                return decoded(content, kind)
         made, room = make(), MOST_BYTES
 
         def counted(column: Any) -> Any:

@@ -298,8 +298,8 @@ class _Watching:
         """Whether an earlier window had a file with this content."""
         before = self.judged.get(path)
         if before and before != signature and before[0] == signature[0]:
-            if self.samples.get(path) == _sample(path, signature[0]):
-                self.judged[path] = before = signature
+            as_before = self.samples.get(path) == _sample(path, signature[0])
+            self.judged[path] = before = signature if as_before else before
         return before == signature
 
     def _quiet_s(self, path: Path, now: float) -> float:

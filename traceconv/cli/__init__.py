@@ -287,7 +287,10 @@ def main() -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads have nothing to do
     gc.set_threshold(100_000, 20, 100)  # a small merge makes half as many objects and few cycles
     sys.excepthook = _internal_error
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # and clean up
+    for name in ("SIGTERM", "SIGHUP"):  # and clean up
+        ending = getattr(signal, name, None)  # Windows has no SIGHUP
+        if ending is not None and signal.getsignal(ending) is signal.SIG_DFL:  # not under nohup
+            signal.signal(ending, lambda number, _: sys.exit(128 + number))
     completed = completion.answer(cli)
     code = run(sys.argv[1:]) if completed is None else completed
     try:

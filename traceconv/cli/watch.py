@@ -82,7 +82,8 @@ def address(value: str, option: str) -> tuple[str, int]:
         OptionError: it is none.
     """
     host, _, port = value.rpartition(":")
-    if not port.isascii() or not port.isdigit() or int(port) > 65535 or any(map(str.isspace, host)):
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    if not is_port or any(map(str.isspace, host)):
         raise OptionError(f"{value!r} is not a port like 9464 or {LOOPBACK}:9464", option)
     return host.strip("[]") or LOOPBACK, int(port)
 

@@ -37,7 +37,9 @@ HOST = "127.0.0.1"
 CONNECTIONS = 64
 """Open at a time. Browsers open six."""
 
-_CHUNK = 1 << 20
+CHUNK = 1 << 20
+"""Bytes of a file that are sent at a time."""
+
 _ALWAYS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -403,7 +405,7 @@ class _Answer(Request):
     def _send(self, file: int) -> None:
         offset = 0
         while offset < self.server.size:
-            data = _read_at(file, min(_CHUNK, self.server.size - offset), offset)
+            data = _read_at(file, min(CHUNK, self.server.size - offset), offset)
             if not data:
                 return  # the file became shorter; the reader sees that as well
             self.wfile.write(data)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
+from threading import Lock
 from typing import Any, Concatenate, ParamSpec
 
 import traceconv
@@ -75,23 +76,28 @@ def _tool(
     @wraps(call)
     def answered(self: Tools, /, *args: P.args, **keywords: P.kwargs) -> str:
         hints: Mapping[str, str] = {}
-        try:
-            answer, hints = call(self, *args, **keywords)
-        except (TraceconvError, OSError) as e:
-            why = e.strerror or "cannot be read" if isinstance(e, OSError) else str(e)
-            answer = {"error": why, "kind": type(e).__name__, "next": ["files()", "inspect(path)"]}
-        self.workspace.learn_document(answer)
-        shown = plain(answer, self.workspace.text)
-        return encoded(fitted({**shown, "note": NOTE}, plain(hints, self.workspace.text)))
+        with self.one_at_a_time:
+            try:
+                answer, hints = call(self, *args, **keywords)
+            except (TraceconvError, OSError) as e:
+                why = e.strerror or "cannot be read" if isinstance(e, OSError) else str(e)
+                kind = type(e).__name__
+                answer = {"error": why, "kind": kind, "next": ["files()", "inspect(path)"]}
+            self.workspace.learn_document(answer)
+            shown = plain(answer, self.workspace.text)
+            return encoded(fitted({**shown, "note": NOTE}, plain(hints, self.workspace.text)))
 
     return answered
 
 
 class Tools:
-    """The tools of a session; each method is one, and its docstring describes it to the agent."""
+    """The tools of a session; each method is one, and its docstring describes it to the agent.
+    Clients may call several at once, from several threads: they are answered one after the other.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
+        self.one_at_a_time = Lock()
         self._learned: dict[Path, object] = {}
 
     def every(self) -> dict[str, Callable[..., str]]:
