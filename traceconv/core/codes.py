@@ -171,8 +171,8 @@ unknown-kind: doubt
     Events of an unknown kind are kept under layer "other". In a log of your own, a kind is one
     of compute, kernel, gpu, comm, memcpy, host, runtime, step, phase, other.
 time-estimated: doubt
-    The start or end of an event is not in the file; it was derived from its duration or the
-    nearest timestamp.
+    The start or end of an event is not in the file; it was derived from its duration, the
+    nearest timestamp, or the order of the records.
 profiler-error: doubt
     The profiler reports errors, quoted in the places. The data they refer to may be missing or
     wrong.

@@ -11,6 +11,7 @@ from torch_files import MIB, START_US
 
 import traceconv
 from traceconv.core.builder import TraceBuilder
+from traceconv.core.clock import Domain
 from traceconv.core.errors import MalformedInputError
 from traceconv.readers.torch import flight_recorder, memory_snapshot
 
@@ -188,9 +189,16 @@ def test_odd_snapshots_end_in_issues(tmp_path, value):
     assert len(trace.events) <= 1
 
 
-def test_a_snapshot_without_times_has_nothing_to_draw(tmp_path):
-    """As PyTorch 2.0 wrote them."""
-    value = {"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2}]]}
+def test_records_without_times_keep_their_order(tmp_path):
+    """As PyTorch 2.0 and 2.1 wrote them: what lives at the peak is known, when is not."""
+    records = [("alloc", 1, 2), ("alloc", 2, 8), ("free_requested", 1, 2), ("free_completed", 1, 2)]
+    log = [dict(zip(("action", "addr", "size"), one, strict=True)) for one in records]
+    value = {"segments": [], "device_traces": [log]}
     (tmp_path / "snapshot.pickle").write_bytes(pickle.dumps(value, 4))
-    with pytest.raises(traceconv.TraceconvError, match="holds no events"):
-        traceconv.merge(str(tmp_path), out=str(tmp_path / "out.txt"), mode="detail")
+    captures, _ = found_by(memory_snapshot.READER, tmp_path)
+    assert captures[0].clock.domain is Domain.RELATIVE
+    trace = read(memory_snapshot.READER, tmp_path)
+    assert [row[2] for row in rows(trace) if row[0] == "Allocator"] == [1000, 2000, 3000, 4000]
+    assert trace.issues.count("time-estimated") == 4
+    table = traceconv.stats(str(tmp_path), by="memory_live")["memory_live"]
+    assert table["Bytes"].tolist() == [10]

@@ -139,7 +139,10 @@ class _Snapshot:
 
     def __post_init__(self) -> None:
         self._slices = Slices(self.build)
-        self._several = sum(map(bool, _lists(self.value.get("device_traces")))) > 1
+        logs = list(_lists(self.value.get("device_traces")))
+        self._several = sum(map(bool, logs)) > 1
+        records = (record for log in logs for record in log if isinstance(record, dict))
+        self._timed = any("time_us" in record for record in records)
 
     def finish(self) -> None:
         """Hand over what is left, and say what was held at the end."""
@@ -192,6 +195,10 @@ class _Snapshot:
         build.skip("malformed-record", where, len(listed) - len(records))
         build.seen("instant", len(records))
         times = [_number(record.get("time_us")) for record in records]
+        if not self._timed:
+            times = list(range(1, len(records) + 1))
+            text = f"{where}: no record has a time; they are in their order, 1 us apart"
+            build.skip("time-estimated", text, len(records))
         timed = [i for i, time in enumerate(times) if 0 < time < (1 << 62) // 1000]
         build.skip("bad-time", f"{where}: no time", len(records) - len(timed), "instant")
         timed_records = [records[i] for i in timed]

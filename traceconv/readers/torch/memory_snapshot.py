@@ -4,7 +4,8 @@ Written by: ``torch.cuda.memory._dump_snapshot`` of PyTorch 2.0 and newer, also 
             compared with public snapshots of training runs.
 Files:      a pickle of any name. It is read by a machine that makes plain values and nothing else
             (:mod:`traceconv.readers.torch.plain_pickle`).
-Units and clock: us, Unix time, bytes. Files before 2.1 have no times, and hold nothing to draw.
+Units and clock: us, Unix time, bytes. Records of PyTorch 2.0 and 2.1 have no times: they are shown
+            in their order.
 Rank from:  "rank<n>" in the path; the dump does not name it. A device is a number of the process.
 Quirks:     the log is a ring: it lacks the beginning. So curves are computed backwards from what
             was held at the dump (golden case training); where log and state disagree they are kept
@@ -26,6 +27,7 @@ from traceconv.core.model import Capture
 from traceconv.core.source import Source
 from traceconv.readers.shared.lines import capture_of_file
 
+_SCANNED_BYTES = 64 << 20
 _SIGNS = (
     (b"segments", b"total_size"),
     (b"device_traces", b"action"),
@@ -43,9 +45,8 @@ class MemorySnapshotReader:
 
     def find(self, source: Source, names: Sequence[str], issues: Issues) -> list[Capture]:
         """One capture per snapshot."""
-        clock = Anchor(Domain.UNIX, evidence="Unix time stamps")
         return [
-            capture_of_file(self.name, source, name, clock)
+            capture_of_file(self.name, source, name, _clock(source, name))
             for name in names
             if (head := source.head(name)).startswith(b"\x80")
             and any(all(word in head for word in words) for words in _SIGNS)
@@ -57,6 +58,13 @@ class MemorySnapshotReader:
 
         build.hints.supplement = True
         read_snapshot(capture, build)
+
+
+def _clock(source: Source, name: str) -> Anchor:
+    """That of the stamps, which a file has unless all of it can be seen to have none."""
+    if source.size(name) > _SCANNED_BYTES or b"time_us" in source.head(name, _SCANNED_BYTES):
+        return Anchor(Domain.UNIX, evidence="Unix time stamps")
+    return Anchor(Domain.RELATIVE, evidence="the order of the records, which have no times")
 
 
 READER = MemorySnapshotReader()
