@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import threading
+import time
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -333,6 +334,21 @@ def test_windows_are_made_while_the_run_is_read(kept):
         server.read(lambda done, total, label: None)
         assert b"step_if_ns" in connection.getresponse().read()
         connection.close()
+
+
+def test_who_goes_away_before_the_run_is_read_is_forgotten():
+    """Reloads of the page do not use up the connections."""
+    run = found_run(JOB, {})
+    with exploring.Explorer([run], lambda: None, VIEWER, 0) as server, server.serving():
+        request = f"GET {server.entry}diagnosis/0 HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}"
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", server.server_port)) as gone:
+                gone.sendall(f"{request}\r\n\r\n".encode())
+        until = time.monotonic() + 20
+        for count in (3, 0):
+            while len(server.served) != count and time.monotonic() < until:
+                time.sleep(0.01)
+        assert not server.served
 
 
 # -- the command -----------------------------------------------------------------------------

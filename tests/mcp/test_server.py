@@ -1,6 +1,8 @@
 """The server, by a client of the protocol."""
 
 import json
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -41,3 +43,19 @@ def test_a_client_finds_and_calls_the_tools():
     assert all(one.description and one.input_schema for one in listed)
     assert json.loads(said.content[0].text)["culprit"]["rank"] == 1
     assert wrong.is_error
+
+
+def test_a_signal_ends_it_while_the_client_holds_on():
+    """At once, without a traceback; standard input is still open."""
+    pytest.importorskip("mcp.server.mcpserver")
+    command = [sys.executable, "-m", "traceconv", "mcp", str(ROOT / "golden/kineto")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as server:
+        about = {"protocolVersion": "2025-03-26", "capabilities": {}}
+        about["clientInfo"] = {"name": "test", "version": "1"}
+        hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": about}
+        server.stdin.write(json.dumps(hello).encode() + b"\n")
+        server.stdin.flush()
+        assert server.stdout.readline()
+        server.send_signal(signal.SIGTERM)
+        assert (server.wait(30), server.stderr.read()) == (128 + signal.SIGTERM, b"")

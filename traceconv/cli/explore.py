@@ -229,7 +229,9 @@ class _Answer(loopback.Request):
         first_values = {key: values[0] for key, values in query.items()}
         fields = {"ranks": "all", "steps": "all", **first_values, "change": query.get("change", [])}
         if kind not in _AT_ONCE or (kind == "window" and run.given.get("mem_limit")):
-            self.server.was_read.wait()  # memory is limited once in a process
+            while not self.server.was_read.wait(1):  # memory is limited once in a process
+                if self.is_gone:
+                    return None
         try:
             with nullcontext() if kind in ("about", "run") else self.server.busy:
                 answer = make(self.server, run, fields)

@@ -174,6 +174,19 @@ class Request(BaseHTTPRequestHandler):
         self.server.waiting.pop(self.request, None)
         return is_whole
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has closed the connection."""
+        self.connection.setblocking(False)
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        finally:
+            self.connection.settimeout(self.timeout)
+
     def is_path(self, path: str) -> bool:
         """Whether the request is for this address."""
         return same(self.path, path)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
-from typing import TYPE_CHECKING
+import os
+import signal
+from typing import TYPE_CHECKING, NoReturn
 
 from traceconv.core.errors import MissingExtraError, extra_line
 from traceconv.core.version import __version__
@@ -32,5 +35,14 @@ def server(workspace: Workspace) -> MCPServer:
 
 
 def serve(workspace: Workspace) -> None:
-    """Answer on standard input and output until the client goes away."""
+    """Answer on standard input and output until the client goes away or a signal comes."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if (number := getattr(signal, name, None)) is not None:  # Windows has no SIGHUP
+            signal.signal(number, _end)
     server(workspace).run("stdio")
+
+
+def _end(number: int, _: object) -> NoReturn:
+    """End at once: an exception would wait for the thread that reads standard input."""
+    atexit._run_exitfuncs()  # temporary files are removed
+    os._exit(128 + number)

@@ -55,8 +55,10 @@ _MATCH_S = 10
 
 _MOST_EXPRESSION = 200
 
-_SEARCH = """
-import json, re, sys
+_SEARCH = f"""
+import json, re, signal, sys
+if hasattr(signal, "alarm"):
+    signal.alarm({_MATCH_S})
 expression, texts = json.load(sys.stdin)
 json.dump([re.search(expression, text) is not None for text in texts], sys.stdout)
 """
@@ -211,7 +213,7 @@ class Tools:
             rule: only this rule; explain() lists all.
             skip: findings to leave out at the front.
         """
-        chosen = _chosen(ranks=ranks, steps=steps, rule=rule)
+        chosen = _chosen(ranks=ranks, steps=steps, rule=self.workspace.revealed(rule))
         diagnosis = traceconv.diagnose(self._input(path), **chosen)
         report = diagnosis.as_dict()
         listed = _by_rule(report["findings"])
@@ -373,6 +375,7 @@ class Tools:
                 condition if "~" in condition else self.workspace.revealed(condition)
                 for condition in filters
             ]
+        name = self.workspace.revealed(name)
         options = StatsOptions.of({**chosen, "by": name})
         statistics = tables_of([self._input(path)], options, self._matching)
         tables = document(statistics.results)["tables"]
@@ -475,6 +478,7 @@ class Tools:
         Args:
             topic: such as device-idle, kernel or truncated; "" lists all.
         """
+        topic = self.workspace.revealed(topic)
         all_meanings = list(meanings())
         if not topic:
             kinds: dict[str, list[str]] = {}
