@@ -118,7 +118,7 @@ class Sources(msgspec.Struct, frozen=True):
             shape = shape.mapped(lambda text: text.strip('"'))
             names, module = _scoped(trace, rows, names, module)
         else:
-            call = launching(trace, rows)
+            call = launching(trace)[rows]
             kind = self.names(call)
             if any(track.kind is TrackKind.RANGES for track in trace.tracks):
                 # user ranges are not operators, but give the place

@@ -138,7 +138,7 @@ def _paused(trace: Trace) -> Known | None:
         or (not is_ascend(trace) and any(t.kind is TrackKind.RANGES for t in trace.tracks))
         or not steps.marked.all()
         or not len(work)
-        or np.mean(launching(trace, work) >= 0) < _RECORDED
+        or np.mean(launching(trace)[work] >= 0) < _RECORDED
     ):
         return None
     marks = trace.rows_of(Layer.HOST) & (events.step >= 0)

@@ -259,7 +259,7 @@ def _input_shapes(trace: Trace, rows: NDArray[np.intp]) -> Texts:
     """Shapes as text, "" where they are not recorded."""
     if is_ascend(trace):
         return operator_columns(trace, rows)["Input Shapes"].mapped(_bare)
-    call = launching(trace, rows)
+    call = launching(trace)[rows]
     dims, alternative = fields(trace, np.maximum(call, 0), *SHAPES)
     return dims.filled(alternative).kept(call >= 0)
 

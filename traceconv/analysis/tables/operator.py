@@ -57,14 +57,10 @@ SHAPES = ("Input Dims", "input_shapes")
 """Arguments of host operators that say the shapes of inputs: PyTorch's and Paddle's."""
 
 
-def launching(trace: Trace, rows: NDArray[np.intp]) -> I64:
-    """Event row of the innermost framework operator that launched each device row; -1 if none."""
-    of_rows: I64 = _launching(trace)[rows]
-    return of_rows
-
-
 @once_each
-def _launching(trace: Trace) -> I64:
+def launching(trace: Trace) -> I64:
+    """For each event row of the device the event row of the innermost framework operator that
+    launched it; -1 if none."""
     nest, calls = operator_nest(trace), launches(trace)
     callers = nest.at(calls.thread, calls.time_ns)
     operator_rows = np.full(len(trace.events), -1, np.int64)
@@ -78,7 +74,7 @@ def _typed(trace: Trace, rows: NDArray[np.intp]) -> tuple[Texts, Texts]:
     if is_ascend(trace):
         columns = operator_columns(trace, rows)
         return columns["OP Type"], columns["Core Type"]
-    launched = names_of(trace, launching(trace, rows))
+    launched = names_of(trace, launching(trace)[rows])
     if mentioned(trace, KNOWN_BY):
         operator, known_by = fields(trace, rows, "operator", KNOWN_BY)
         launched = operator.kept(known_by.known).filled(launched)
