@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 import time
+import zipfile
 
 import pytest
 from paths import ROOT
@@ -196,6 +197,16 @@ def test_a_log_that_grows_all_the_time_does_not_hold_up_the_verdict(tmp_path, mo
         ended.set()
         writer.join()
     assert one.ranks == other.ranks == (0, 1)
+
+
+def test_what_nothing_reads_is_said_at_once_or_waited_for(tmp_path, capsys):
+    """Archives are named by their users; a job may write its first window later."""
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.write(FILES[0], "rank0.json.gz")
+    assert run(["watch", str(tmp_path), "--once"]) == 3
+    assert "name the archive itself" in capsys.readouterr().err
+    (window,) = until(tmp_path, 1, lambda: write(tmp_path, 1, 4, 5))
+    assert window.ranks == (4, 5)
 
 
 def test_only_folders_of_this_machine(tmp_path, capsys):

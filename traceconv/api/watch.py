@@ -174,6 +174,7 @@ def watch(folder: values.AnyPath, **keywords: Unpack[WatchArguments]) -> Iterato
     Raises:
         OptionError: an argument is not understood.
         SourceError: ``folder`` is not a local folder.
+        UnknownFormatError: with ``once``, none of its files is read.
     """
     options = WatchOptions.of(keywords)
     path = os.fspath(folder)
@@ -251,6 +252,10 @@ class _Watching:
                 try:
                     pieces, nameless = self._pieces(new)
                     problem = "no rank in it or its name; pass `rank_from`"
+                except UnknownFormatError:  # no profile so far
+                    if self.asked.once and new and not self.number:
+                        raise
+                    pieces, nameless = [], []
                 except TraceconvError as e:
                     pieces, nameless, problem = [], [*new], str(e)
                 unusable = {path: new[path] for path in nameless if path in new}
@@ -324,10 +329,7 @@ class _Watching:
         if not names:
             return [], []
         source, how = JoinedSource(below.label, ((below, name) for name in names)), self.asked.input
-        try:
-            discovered = discovery.discover([source], how.reader, how.mapping, how.nsys)
-        except UnknownFormatError:
-            return [], []  # no profile so far
+        discovered = discovery.discover([source], how.reader, how.mapping, how.nsys)
         ranked = with_ranks(discovered.captures, how.rank_from, discovered.issues)
         nameless = [path for capture in ranked if capture.rank is None for path in _paths(capture)]
         with_rank = [capture for capture in ranked if capture.rank is not None and capture.files]
