@@ -293,7 +293,7 @@ class _Curves(msgspec.Struct, frozen=True):
 
 
 def _levelled(means: F64, chance: F64, curve: I64) -> F64:
-    """The usual time of each run of a kernel, from means, of which each has a variance by chance.
+    """The usual time of each run of a kernel, from means and the variance of each by chance.
 
     Args:
         curve: the number of the curve that each run is of.
