@@ -1,5 +1,7 @@
 """Tables of memory: when an allocation fails, and by phase of a step."""
 
+import json
+
 import pytest
 from paths import ROOT
 
@@ -21,6 +23,31 @@ def test_what_lives_when_an_allocation_fails():
     assert set(table["Requested(B)"].tolist()) == {64 * MIB}
     assert set(table["Device Free(B)"].tolist()) == {30 * MIB}
     assert table["Ratio(%)"].sum() == pytest.approx(100)
+
+
+def test_what_lives_when_the_profiler_records_a_failure(tmp_path):
+    """Of its own device, at totals that the record states; what is free it does not say."""
+
+    def record(name, us, size, allocated, device, **more):
+        kind = {"Device Type": 1, "Device Id": device} if device >= 0 else {"Device Type": 0}
+        args = {"Bytes": size, "Total Allocated": allocated, "Total Reserved": 100, **kind, **more}
+        return {"ph": "i", "name": name, "pid": 1, "tid": 1, "ts": us, "s": "t", "args": args}
+
+    operator = {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "dur": 5}
+    events = [
+        {**operator, "name": "aten::mm", "ts": 10}, {**operator, "name": "aten::add", "ts": 20},
+        record("[memory]", 12, 40, 60, 0, Addr=4096), record("[memory]", 13, 7, 7, -1, Addr=1),
+        record("[OutOfMemory]", 22, 900, 60, 0),
+    ]  # fmt: skip
+    document = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}
+    (tmp_path / "rank0.pt.trace.json").write_text(json.dumps(document))
+    table = traceconv.stats(str(tmp_path), by="memory_oom")["memory_oom"].columns
+    names = ("Device", "Operator", "Bytes", "Requested(B)")
+    assert list(zip(*(table[name].tolist() for name in names), strict=True)) == [
+        ("GPU 0", "aten::mm", 40, 900), ("GPU 0", "(reserved, not allocated)", 40, 900),
+        ("GPU 0", "(before the recording)", 20, 900),
+    ]  # fmt: skip
+    assert set(table["Device Free(B)"].tolist()) == {-(2**63)}
 
 
 def test_what_lives_at_the_peak_by_path():

@@ -147,15 +147,19 @@ def failed(hosts):
     """Blocks at each record of an allocation that found no memory."""
     found = {}
     for rank, host in hosts.items():
-        records = [r for r in host.rank.rows if not r.slice and r.name == "oom"]
+        records = [r for r in host.rank.rows if not r.slice and r.name in ("oom", "[OutOfMemory]")]
         own = _by_device(_recorded(host), host) if records else {}
         for record in records:
-            device = record.lane.group or "GPU 0"
-            for (operator, module), row in _alive(own.get(device, []), record.start):
+            args, totals = record.args, None
+            device, requested = record.lane.group or "GPU 0", args.get("size")
+            if record.name != "oom":
+                requested = args["Bytes"]
+                device, *_, allocated, reserved = _kineto(record, requested)
+                totals = allocated, reserved
+            for (operator, module), row in _alive(own.get(device, []), record.start, totals):
                 found[rank, row.pop("Peak Timestamp(ns)"), device, operator, module] = row | {
-                    "Requested(B)": record.args.get("size"),
-                    "Device Free(B)": record.args.get("device free"),
-                }
+                    "Requested(B)": requested, "Device Free(B)": args.get("device free"),
+                }  # fmt: skip
     return found
 
 
@@ -193,15 +197,15 @@ def _peak(blocks):
     return peak
 
 
-def _alive(blocks, peak):
-    """What lives at an instant."""
+def _alive(blocks, peak, totals=None):
+    """What lives at an instant; ``totals`` of the record that says so."""
     alive = [b for b in blocks if b[3] <= peak < b[4]]
     begun = [b for b in alive if b[-1]]
     rows = defaultdict(list)
     for operator, module, size, *_ in begun:
         rows[operator, module].append(size)
     last = [b for b in blocks if b[3] == peak and b[-1]]
-    allocated, reserved = last[-1][5:7] if last else (None, None)
+    allocated, reserved = totals or (last[-1][5:7] if last else (None, None))
     known = sum(b[2] for b in begun)
     before = sum(b[2] for b in alive) - known if allocated is None else allocated - known
     unused = 0 if None in (allocated, reserved) else reserved - allocated

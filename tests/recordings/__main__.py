@@ -229,7 +229,7 @@ def _torch_experts(python, folder):
     return wrong + (len(rows) != 3 * layers * ranks)
 
 
-MEMORY = ("memory", "memory_live", "memory_path", "memory_phase")
+MEMORY = ("memory", "memory_live", "memory_path", "memory_phase", "memory_oom")
 
 
 def _torch_memory(python, folder):

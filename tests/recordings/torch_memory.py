@@ -1,6 +1,7 @@
 """Run by a Python that has PyTorch: a small model trained on a CPU with its memory, its shapes and
 its stacks recorded, and phases of which the program marks two and PyTorch the others."""
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -35,4 +36,6 @@ with profile(
             loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        with contextlib.suppress(RuntimeError):  # more than there is: recorded as out of memory
+            torch.empty(1 << 50)
         recording.step()

@@ -99,14 +99,7 @@ def _read(
     elif keys is _PADDLE:
         device = columns["place"]
     else:
-        kind = columns["Device Type"].mapped(
-            lambda kind_number: _DEVICE_TYPES.get(kind_number, f"Device type {kind_number}")
-        )
-        pairs = zip(kind.tolist(), columns["Device Id"].whole(-1).tolist(), strict=True)
-        device = Texts.of(
-            f"{kind_name} {n}" if n >= 0 and kind_name != "CPU" else kind_name
-            for kind_name, n in pairs
-        )
+        device = _kineto_devices(columns["Device Type"], columns["Device Id"])
     time = events.start_ns[rows]
     order = np.lexsort((np.arange(len(rows)), address, device.numbers()))
     key = np.stack((device.numbers()[order], address[order]))
@@ -216,27 +209,45 @@ def _peak(blocks: _Blocks, own: NDArray[np.intp]) -> int:
     return int(time[order[held.argmax()]])
 
 
+_FAILED = ("oom", "[OutOfMemory]")
+"""Records of an allocation that found no memory: of snapshots, and of the profiler."""
+
+
 def _oom_facts(trace: Trace) -> Columns:
     """What lives when an allocation fails for want of memory, for each such record."""
     rows = np.flatnonzero(trace.rows_of(Layer.HOST) & (trace.events.kind == Kind.INSTANT))
-    rows = rows[names_of(trace, rows).among("oom")]
+    rows = rows[names_of(trace, rows).among(*_FAILED)]
     blocks = _of_records(trace) if len(rows) else None
     if blocks is None:
         return NOTHING
-    requested, free = (
-        column.whole(ABSENT) for column in fields(trace, rows, "size", "device free")
+    kind, number, *sizes = fields(
+        trace, rows, "Device Type", "Device Id", "size", "Bytes", "device free", *_KINETO[4:]
+    )
+    whole = [column.whole(ABSENT) for column in sizes]
+    of_snapshot, of_profiler, free, allocated, reserved = whole
+    requested = np.where(kind.known, of_profiler, of_snapshot)
+    devices = np.where(
+        kind.known, _kineto_devices(kind, number).column(), _places(trace, rows).column()
     )
     parts = []
-    places, times = _places(trace, rows).tolist(), trace.events.start_ns[rows].tolist()
-    for device, time, *sizes in zip(places, times, requested.tolist(), free.tolist(), strict=True):
-        own_blocks = np.flatnonzero(blocks.device.among(device))
+    for i, time in enumerate(trace.events.start_ns[rows].tolist()):
+        own_blocks = np.flatnonzero(blocks.device.among(devices[i]))
         if len(own_blocks):
-            part = _live_at(blocks, own_blocks, time)
+            part = _live_at(blocks, own_blocks, time, [int(allocated[i]), int(reserved[i])])
             part["Timestamp(ns)"] = part.pop("Peak Timestamp(ns)")
-            for name, size in zip(("Requested(B)", "Device Free(B)"), sizes, strict=True):
+            for name, size in (("Requested(B)", requested[i]), ("Device Free(B)", free[i])):
                 part[name] = np.full(len(part["Bytes"]), size, np.int64)
             parts.append(part)
     return joined(parts) if parts else NOTHING
+
+
+def _kineto_devices(kinds: Texts, numbers: Texts) -> Texts:
+    """The devices of the profiler's records."""
+    named_kinds = kinds.mapped(lambda kind: _DEVICE_TYPES.get(kind, f"Device type {kind}")).tolist()
+    return Texts.of(
+        f"{kind} {n}" if n >= 0 and kind != "CPU" else kind
+        for kind, n in zip(named_kinds, numbers.whole(-1).tolist(), strict=True)
+    )
 
 
 def _places(trace: Trace, rows: NDArray[np.intp]) -> Texts:
@@ -245,8 +256,15 @@ def _places(trace: Trace, rows: NDArray[np.intp]) -> Texts:
     return Texts(groups, trace.events.track[rows].astype(np.int64))
 
 
-def _live_at(blocks: _Blocks, own: NDArray[np.intp], peak: int) -> dict[str, NDArray[Any]]:
-    """Blocks of one device that live at an instant, by operator and module."""
+def _live_at(
+    blocks: _Blocks, own: NDArray[np.intp], peak: int, totals: Sequence[int] = ()
+) -> dict[str, NDArray[Any]]:
+    """Blocks of one device that live at an instant, by operator and module.
+
+    Args:
+        totals: bytes allocated and reserved then, where a record says so; else they are those of
+            the allocation at that instant.
+    """
     start, end, size = blocks.start_ns[own], blocks.end_ns[own], blocks.size[own]
     live = (start <= peak) & (end > peak)
     begun, last_made = (
@@ -255,8 +273,10 @@ def _live_at(blocks: _Blocks, own: NDArray[np.intp], peak: int) -> dict[str, NDA
     )
     groups = Groups.of(blocks.operator[begun].numbers(), blocks.module[begun].numbers())
     first = begun[groups.first]
-    totals = [int(totals_of[last_made[0]]) if len(last_made) else ABSENT
-              for totals_of in (blocks.allocated, blocks.reserved)]  # fmt: skip
+    totals = totals or [
+        int(totals_of[last_made[0]]) if len(last_made) else ABSENT
+        for totals_of in (blocks.allocated, blocks.reserved)
+    ]
     recorded = int(blocks.size[begun].sum())
     earlier = int(size[live].sum()) - recorded
     other_rows = {BEFORE: totals[0] - recorded if totals[0] != ABSENT else earlier,
@@ -329,8 +349,9 @@ TABLES: Sequence[Table] = (
         "memory_oom",
         "What memory holds when an allocation fails",
         "As the table memory_live, at the instant of each record of an allocation that found no "
-        "memory: Requested = its size, Device Free = memory of the device that nothing holds.",
-        "memory snapshots of PyTorch with such a record (action oom)",
+        "memory: Requested = its size, Device Free = memory of the device that nothing holds, "
+        "where the record says.",
+        "such a record: oom of memory snapshots, [OutOfMemory] of profile_memory (PyTorch)",
         Column.parse(
             "Rank, Timestamp(ns), Device:text, Operator:text, Module:text, Blocks, Bytes:B, "
             "Ratio(%), Largest(B), Requested(B), Device Free(B)"
