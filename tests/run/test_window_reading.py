@@ -401,8 +401,8 @@ def test_every_verb_takes_a_rank_of_several_captures():
     assert sorted(traceconv.align(job, method="wall").plan.offsets) == [0, 1]
     assert traceconv.diagnose(job).findings
     assert traceconv.stragglers(job).lines()[0] == (
-        "no verdict: none of the 2 collectives of ranks 0-1 in lane 0 was matched: 2 operations "
-        "in common are too few, 3 are needed"
+        "no verdict: none of the 2 collectives of ranks 0-1 in lane 0 of communication, whose "
+        "group is not recorded, was matched: 2 operations in common are too few, 3 are needed"
     )
 
 
