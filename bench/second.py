@@ -5,7 +5,7 @@ and with an empty cache, in turn; and other commands on the same files after ``d
 are of the processor, of all processes; the least of some runs::
 
     python -m bench.generate build/m8 --events 1000000 --ranks 8
-    python -c "from bench.generate_gpu import job; job('build/k1024', 1024, 50)"
+    python -c "from bench.generate_gpu import *; job(Path('build/k1024'), 1024, 100)"
     python -m bench.second build/m8 build/k1024
 """
 
