@@ -504,7 +504,7 @@ class _Judging:
             findings[window, number] = Finding(
                 rank, pattern, round(float(longest[row])), round(float(gain[row])),
                 parts_ns=tuple(round(float(ns)) for ns in parts), late_steps=(number,),
-                peers=len(peers), step=number, share=float(gain[row] / replay.base[row]),
+                peers=len(peers), step=number, share=float(gain[row] / max(replay.base[row], 1.0)),
                 coordinates=replay.shape.label(rank),
                 idle=not self._recorded(rank, HOST),
                 unclassified=not self._recorded(rank, COMPUTE),
