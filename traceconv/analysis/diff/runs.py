@@ -219,7 +219,7 @@ def empty(before: Run, after: Run, pairs: Sequence[RankPair]) -> list[str]:
     """
     reasons = [
         f"{label} is empty: it has no step whose device work was recorded on a timeline (a trace "
-        "of the summary view has none, one of `merge --mode detail` has)"
+        "of the summary view has none; merge with `mode='detail'`)"
         for label in dict.fromkeys(run.label for run in (before, after) if not run.ranks)
     ]
     if not reasons and not pairs:
