@@ -138,7 +138,7 @@ def first_step(finding: Finding) -> str:
     )
     return (
         f"The means include the first step: {first} on rank {finding.rank}, the median of the "
-        f"others is {others}. --steps can leave it out"
+        f"others is {others}. A selection of steps can leave it out"
     )
 
 

@@ -88,9 +88,9 @@ _OVERLAP = Change(
     "Overlap communication with computing: buckets, prefetching, other parallelism.", 0.5,
 )  # fmt: skip
 _TOO_LITTLE = (
-    "Steps compute less than that: find out why communication lasts so long (stats --by comm,link)."
+    "Steps compute less than that: find out why communication lasts so long "
+    "(tables comm and link of stats)."
 )
-
 EVERYWHERE = (
     Change("input", "input:0", "Give the input pipeline more workers, or prefetch further."),
     Change("garbage collection", "gc:0",

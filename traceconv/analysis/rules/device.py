@@ -161,8 +161,8 @@ def _device_bound(rank: int, facts: Known, limits: Limits) -> Iterator[Case]:
 
 _TOO_LONG = (
     "Steps compute less than that, so overlap cannot hide all of it: find out why communication "
-    "lasts so long. `traceconv stragglers` names ranks that others wait for, `stats --by comm,link`"
-    " has waiting, transfers and bandwidth."
+    "lasts so long. `traceconv stragglers` names ranks that others wait for; the "
+    "tables comm and link of `traceconv stats` have waiting, transfers and bandwidth."
 )
 
 

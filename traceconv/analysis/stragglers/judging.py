@@ -494,7 +494,7 @@ class _Judging:
         findings: dict[Step, Finding | None] = {}
         for row, (window, number) in enumerate(graph.steps.tolist()):
             findings[window, number] = None
-            if tried[row] < 0 or gain[row] < self.material * replay.base[row]:
+            if tried[row] < 0 or gain[row] < max(self.material * replay.base[row], 1):
                 continue
             column = int(top[row])
             peers = [i for i in own.members(int(own.roles[column])).tolist() if i != column]
