@@ -35,6 +35,9 @@ def test_results_are_named_in_a_line(tmp_path):
         "<DataTable overlap: ": stats["overlap"],
         "<Diagnosis of ranks 0-1: ": traceconv.diagnose(DEMO),
         "<StragglerReport: no verdict: ": traceconv.stragglers(DEMO),
+        "<CriticalPath: ": traceconv.critical_path(DEMO),
+        "<Alignment of ranks 0-1: ": traceconv.align(DEMO),
+        "<Inspection: 2 captures, ranks 0-1>": traceconv.inspect(DEMO),
         "<DiffReport: no change: ": traceconv.diff(DEMO, DEMO),
         "<WhatIfReport: rank:0=peers: ": traceconv.what_if(DEMO, change=["rank:0=peers"]),
     }

@@ -11,6 +11,7 @@ from traceconv.api.reading import opened
 from traceconv.core.clock import us_text
 from traceconv.core.errors import Issues
 from traceconv.core.markup import aligned
+from traceconv.core.rank_ranges import format_ranges
 from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.groups import View
@@ -24,7 +25,7 @@ ALIGN_VERSION = 1
 """Version of the document that :meth:`Alignment.as_dict` makes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Alignment:
     """How the clocks of ranks differ.
 
@@ -35,6 +36,9 @@ class Alignment:
 
     plan: clocks.Plan
     issues: Issues = field(default_factory=Issues)
+
+    def __repr__(self) -> str:
+        return f"<Alignment of ranks {format_ranges([*self.plan.offsets])}: {self.plan.method}>"
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON document; as a file it is what ``align`` of :func:`traceconv.merge` reads."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from traceconv.options.arguments import CriticalPathArguments
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CriticalPath:
     """What bounds the steps of a job.
 
@@ -42,6 +42,10 @@ class CriticalPath:
     results: tuple[Result, ...]
     plan: clocks.Plan
     issues: Issues = field(default_factory=Issues)
+
+    def __repr__(self) -> str:
+        found = self.why or f"{len(self.path.steps)} steps"
+        return f"<CriticalPath: {found}; {', '.join(r.table.name for r in self.results)}>"
 
     @property
     def why(self) -> str:

@@ -53,7 +53,7 @@ _LONG = 24  # characters of a folder; longer ones have a separate line
 _TITLES = ("rank", "format", "host", "device", "graphs", "clock", "size", "where")
 
 
-@dataclass
+@dataclass(repr=False)
 class Inspection:
     """The captures below some paths, and their problems.
 
@@ -75,6 +75,10 @@ class Inspection:
     counts: dict[int, dict[str, Any]] = field(default_factory=dict)
     predicted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     compared: bool = True
+
+    def __repr__(self) -> str:
+        ranks = format_ranges([c.rank for c in self.captures if c.rank is not None])
+        return f"<Inspection: {len(self.captures)} captures, ranks {ranks or UNKNOWN}>"
 
     @property
     def world_size(self) -> int:
