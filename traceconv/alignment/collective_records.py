@@ -209,7 +209,7 @@ def recorded_rows(trace: Trace) -> tuple[CollectiveRecords, NDArray[np.intp]]:
 
 def _said(trace: Trace, rows: NDArray[np.intp]) -> tuple[_Numbered, tuple[NDArray[Any], ...]]:
     """What some operations say: passes change neither names nor arguments, and most no lane, so
-    what was said before them is found again."""
+    an earlier answer is still right."""
     events = trace.events
     used, track = np.unique(events.track[rows], return_inverse=True)
     columns = events.name[rows], events.args[rows], track

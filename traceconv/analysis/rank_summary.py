@@ -215,7 +215,7 @@ def _declared(kind: Any) -> Any:
 
 
 def decoded(content: bytes | memoryview, kind: type[T]) -> T:
-    """What was encoded with :func:`packed`, as an object of type ``kind``.
+    """Decode the output of :func:`packed` into an object of type ``kind``.
 
     Raises:
         msgspec.MsgspecError: it is none.

@@ -226,7 +226,7 @@ class _Watching:
     judged: dict[Path, Signature] = field(default_factory=dict)
     """The files of earlier windows."""
     samples: dict[Path, bytes] = field(default_factory=dict)
-    """Digests of parts of these files: one that only got another time is no new window."""
+    """Digests of parts of these files: a change of the time alone does not make a new window."""
     cut_off: dict[Path, Signature] = field(default_factory=dict)
     """Files of windows that are not read again before one of them changes."""
     last_ns: dict[int, int] = field(default_factory=dict)
