@@ -52,7 +52,7 @@ from traceconv.core.job_shape import STAGE, JobShape
 from traceconv.scratch.memory import give_back, large_apart
 
 _LONG_DELAY = 0.05  # of a step
-_LONGER = 2  # times as long as those of its peers: a delay of one host
+_ALIKE = 0.5  # of the delays of a rank open steps, as those of a peer do
 _SHORTER = 0.02  # of a step: by less a step is as long as before
 _FEW_GAPS = 0.005  # of a step: less is shown as 0 %
 _RANKS_TRIED = 64
@@ -509,8 +509,8 @@ def _without_unrecorded_waits(graph: Graph, summaries: Sequence[RankSummary]) ->
     A long delay in front of communication, without a recorded cause, is either the host's or a wait
     for another rank: in an operation that the capture does not hold, or through the host. What the
     rank waited for took as long elsewhere, so without such a delay the replayed step is as long as
-    before. Without one of the host it is shorter. Ranks with the same role that are delayed alike
-    are treated alike, or one of them would seem slow.
+    before. Without one of the host it is shorter. Ranks with the same role whose steps begin with
+    such a delay, as a pause between steps, are treated alike, or one of them would seem slow.
     """
     host, step = graph.host_ns, float(graph.recorded_ns.mean())
     long = (graph.kind >= 0) & (host > _LONG_DELAY * step)
@@ -532,10 +532,14 @@ def _without_unrecorded_waits(graph: Graph, summaries: Sequence[RankSummary]) ->
         own_delays = long & ~np.isin(graph.rank, ranks[shortened <= _SHORTER / 2])
         long &= ~own_delays
         by_rank = {summary.rank: summary for summary in summaries}
+        cell = graph.rank.astype(np.int64) * len(graph.steps) + graph.step
+        first = np.full(len(graph.ranks) * len(graph.steps), len(graph))
+        np.minimum.at(first, cell, graph.row)
+        opens = graph.row == first[cell]
         for members in same_role([by_rank[rank] for rank in graph.ranks]):
             of_role = np.isin(np.array(graph.ranks)[graph.rank], members)
-            own, waits = host[own_delays & of_role], host[long & of_role]
-            if len(own) and len(waits) and own.mean() < _LONGER * waits.mean():
+            own, waits = own_delays & of_role, long & of_role & opens
+            if own.any() and (own & opens).sum() > _ALIKE * own.sum() and waits.any():
                 long &= ~of_role
         if not long.any() or lost([long])[0] > _SHORTER:
             return graph
