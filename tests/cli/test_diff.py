@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -350,11 +351,12 @@ def test_a_report_cannot_be_drawn(runs, tmp_path, capsys):
 def jobs(tmp_path_factory):
     """The example job, whose rank 5 computes a quarter slower, and the same without a slow rank."""
     folder = tmp_path_factory.mktemp("jobs")
-    for name, factor in (("slow", 1.25), ("even", 1.0)):
+    made = {"slow": {"FACTOR": 1.25}, "even": {"FACTOR": 1.0}, "other": {"SLOW": 2}}
+    for name, settings in made.items():
         job = runpy.run_path(str(ROOT / "examples" / "make_job.py"))
-        job["main"].__globals__["FACTOR"] = factor
+        job["main"].__globals__.update(settings)
         job["main"](str(folder / name))
-    return {name: str(folder / name) for name in ("slow", "even")}
+    return {name: str(folder / name) for name in made}
 
 
 @pytest.mark.parametrize(
@@ -366,7 +368,7 @@ def test_the_rank_that_changed_is_named(jobs, sides, verdict, waits, capsys):
     assert run(["diff", *(jobs[side] for side in sides), "-q", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [document[side]["critical_rank"] for side in ("before", "after")] == [5, 5]
-    operator, where = document["proven"]
+    where, operator = document["proven"]
     assert operator.startswith(f"aten::op {verdict}: ")
     assert where == (
         f"computing {verdict} on rank 5 (dp2 tp1) only; the other ranks {waits} for it"
@@ -374,6 +376,18 @@ def test_the_rank_that_changed_is_named(jobs, sides, verdict, waits, capsys):
     longer = {row["after"]: row["computing_ns"] for row in document["ranks"]}
     assert [n for n, (a, b) in longer.items() if abs(b - a) > 1000] == [5]
     assert {row["verdict"] for row in document["ranks"]} == {verdict}
+
+
+def test_another_rank_may_be_the_slow_one(jobs, capsys):
+    """Both critical ranks are listed; figures are of the one that is critical after."""
+    assert run(["diff", jobs["slow"], jobs["other"], "-q"]) == 0
+    text = capsys.readouterr().out
+    listed = re.findall(r"(?m)^(\d)(?: \*)? +\d", text)
+    assert {"2", "5"} <= set(listed)
+    assert "gone" not in text and "per step, rank 2" in text
+    assert run(["diff", jobs["slow"], jobs["other"], "-q", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [document[side]["critical_rank"] for side in ("before", "after")] == [5, 2]
 
 
 def test_ranks_that_are_not_shown_are_summed_up(jobs, capsys):

@@ -333,16 +333,21 @@ def proven(comparison: RunComparison) -> list[str]:
             name = label(key["sort"], key["name"], key["type"], _critical(comparison))
             before, after = int(rows.before_ns[row]), int(rows.after_ns[row])
             word = rows.verdicts[row] if before and after else "new" if after else "gone"
-            texts.append(f"{name} {word}: {_more(before, after)}")
-    return texts + _changed_ranks(comparison)
+            if key["sort"] == CRITICAL:
+                texts.append(f"{name}: {signed(after - before)}")
+            else:
+                texts.append(f"{name} {word}: {_more(before, after)}")
+    return _changed_ranks(comparison) + texts
 
 
 def _changed_ranks(comparison: RunComparison) -> list[str]:
     """On which ranks computing changed, in words, if it provably did much less on the others."""
     items, compared = comparison.items, comparison.ranks
-    critical = next((rank for rank in compared if rank.after == comparison.critical[1]), None)
-    if items is None or critical is None:
+    numbers = comparison.critical
+    ends = [one for one in compared if one.before == numbers[0] or one.after == numbers[1]]
+    if items is None or not ends:
         return []
+    critical = max(ends, key=lambda rank: abs(int(rank.computing.delta_ns[0])))
     [verdict], [largest] = critical.computing.verdicts, abs(critical.computing.delta_ns).tolist()
     changed = [rank.after for rank in compared if rank.computing.verdicts[0] == verdict]
     others = [rank for rank in compared if rank.after not in changed]
@@ -352,7 +357,8 @@ def _changed_ranks(comparison: RunComparison) -> list[str]:
         return []
     called = comparison.after.shape.called(changed[0]) if len(changed) == 1 else ranks(changed)
     text = f"computing {verdict} on {called} only"
-    exposed = items.keys["sort"] == Sort.COMMUNICATION
+    own_items = critical.items_ns.shape[1]  # that another rank is critical is an item of none
+    exposed = items.keys["sort"][:own_items] == Sort.COMMUNICATION
     exposed_change = [int((rank.items_ns[1] - rank.items_ns[0])[exposed].sum()) for rank in others]
     change = critical.step_ns[1] - critical.step_ns[0]
     if all(2 * ns >= change if change > 0 else 2 * ns <= change for ns in exposed_change):

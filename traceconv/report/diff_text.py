@@ -58,12 +58,14 @@ def text(document: Document, top: int | None = SHOWN, width: int | None = None) 
 
 
 def per_step(document: Document) -> str:
-    """The head of the parts of a step: those of the critical rank."""
-    called = dict.fromkeys(document[word]["critical_rank_called"] for word in ("before", "after"))
+    """The head of the parts of a step: those of the rank that is critical after, in both runs."""
+    number, called = (document["after"][key] for key in ("critical_rank", "critical_rank_called"))
+    other = next((r["before"] for r in document["ranks"] if r["after"] == number), number)
     marked = document["before"]["marked"] and document["after"]["marked"]
     per = "per step" if marked else "all recorded"
     several = len(document["after"]["ranks"]) > 1
-    return f"{per}, {' and '.join(called)}" if several else per
+    names = called if other == number else f"rank {other} and {called}"
+    return f"{per}, {names}" if several else per
 
 
 def parts(document: Document) -> list[Document]:
@@ -159,13 +161,14 @@ def _bar(start: int, end: int, reach: tuple[int, int]) -> str:
 
 
 def _ranks(document: Document, top: int | None) -> list[str]:
-    """The ranks; of more than ``top``, the critical one and those that changed most."""
+    """The ranks; of more than ``top``, the critical ones and those that changed most."""
     all_ranks = document["ranks"]
     if len(all_ranks) < 2:
         return []
-    critical = document["after"]["critical_rank"]
+    before, critical = (document[word]["critical_rank"] for word in ("before", "after"))
     by_change = sorted(
-        all_ranks, key=lambda row: (row["after"] != critical, -abs(row["change_ns"]))
+        all_ranks,
+        key=lambda row: (row["after"] != critical, row["before"] != before, -abs(row["change_ns"])),
     )
     shown = [id(row) for row in by_change[:top]]
     rows = [
