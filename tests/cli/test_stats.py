@@ -143,7 +143,7 @@ def test_markdown_escapes_what_would_break_it():
 # -- the command ---------------------------------------------------------------------------------
 
 
-def test_what_computes_is_unknown_where_device_work_is_unclassified(tmp_path, capsys):
+def test_what_computes_is_unknown_where_device_work_is_unclassified(tmp_path, capsys, monkeypatch):
     """In the table, the headline, the report and the verdict: no compute of 0 %; communication that
     it may hide is an upper bound. The median of two steps is between them."""
     lines = ["name,ts,dur,rank,stream"]
@@ -161,6 +161,7 @@ def test_what_computes_is_unknown_where_device_work_is_unclassified(tmp_path, ca
     overlap = traceconv.stats(log[0], mapping=log[2], by="overlap")["overlap"]
     assert np.isnan([overlap["Compute(%)"], overlap["Exposed Communication(%)"]]).all()
     assert overlap["Unclassified(ns)"][0] == 5_000_000
+    monkeypatch.setenv("COLUMNS", "100")
     assert run(["stats", *log]) == 0
     heading, first = capsys.readouterr().out.splitlines()[1:3]
     assert heading.split()[3:5] == ["p50(ms)", "p95(ms)"] and first.split()[2:5] == ["10.5"] * 2 + [
