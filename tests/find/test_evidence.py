@@ -134,11 +134,16 @@ def test_equal_ranks_of_two_servers_are_two_jobs(tmp_path):
     for device in range(4):
         rank, late_us = device % 2, 30 * (device > 1)
         events = [
-            {"ph": "X", "cat": "kernel", "name": name, "pid": device, "tid": stream, "dur": 40,
-             "ts": 1000 * n + 7 * n * n + at_us + late_us,
+            {"ph": "X", "cat": "kernel", "name": name, "pid": device, "tid": stream,
+             "dur": 40 + late_us * (name == "gemm"), "ts": 1000 * n + 7 * n * n + at_us + late_us,
              "args": {"device": device, "stream": stream}}
             for n in range(8)
             for name, stream, at_us in rows
+        ]  # fmt: skip
+        events += [
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 99,
+             "tid": 7, "ts": 1000 * n + 7 * n * n, "dur": 900}
+            for n in range(8)
         ]  # fmt: skip
         record = {"schemaVersion": 1, "baseTimeNanoseconds": BASE, "traceEvents": events}
         path = tmp_path / ("decode" if late_us else "prefill") / f"rank{rank}.json"
@@ -147,6 +152,8 @@ def test_equal_ranks_of_two_servers_are_two_jobs(tmp_path):
     found = traceconv.open(tmp_path).found
     assert [one.placement.job for one in found] == [((0, 0), (1, 1))] * 2 + [((0, 2), (1, 3))] * 2
     assert traceconv.stragglers(tmp_path).verdict.culprits == ()
+    found_in_text, _, fine = traceconv.diagnose(tmp_path).text(every=True).partition("checked,")
+    assert "-spread" not in found_in_text and "compute-spread, idle-spread" in fine
     for out in (tmp_path / "out.pftrace", tmp_path / "out.json"):
         traceconv.merge(tmp_path, out=out)
         again = traceconv.open(out).found

@@ -100,6 +100,8 @@ def test_what_the_culprit_costs_is_one_figure(run):
     if remedy is not None:
         (share,) = re.findall(r"per step \(([\d.]+ %)", overview["verdict"]["text"])
         assert remedy["text"].startswith(f"{costs} less per step ({share})")
+    if f"begins communication {longer} later per step" in finding["evidence"]:
+        return  # its own time is not longer
     assert f"longer by {longer} per step" in finding["evidence"]
     assert time_text(overview["late_ns"][str(culprit["rank"])]) == longer
 

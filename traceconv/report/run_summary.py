@@ -321,7 +321,9 @@ class _Rows:
                 "steps": [max(late, key=lambda step: late[step])] if late else [],
                 "evidence": [
                     f"costs {time(culprit.gain_ns)} per step (95 % interval {low} to {high})",
-                    f"longer by {time(culprit.excess_ns)} per step",
+                    f"begins communication {time(culprit.excess_ns)} later per step"
+                    if culprit.hidden
+                    else f"longer by {time(culprit.excess_ns)} per step",
                     *(f"{sort} {'less' if ns < 0 else 'more'} by {time(abs(ns))}"
                       for sort, ns in own_work.items() if ns),
                 ],

@@ -72,6 +72,7 @@ def _overlap(trace: Trace) -> Known | None:
     return {
         "pieces": pieces,
         "marked": marked,
+        "job": min((rank for _, rank in trace.capture.placement.job), default=UNKNOWN),
         "stage": stated_stage(trace.rank, trace.capture.placement),
         "coverage": trace.coverage.text,
         "idle": longest(trace, slices_of(trace, OpClass.FREE)),
@@ -233,8 +234,8 @@ def _common(facts_by_rank: Mapping[int, Known]) -> dict[int, Pieces]:
 
 
 def _of_alike(measure: Callable[[Pieces], float], test: Callable[..., Case | None]) -> Judge:
-    """A judge that compares the ranks of each pipeline stage, or all ranks where some stage is
-    unknown; None where no two have steps in common.
+    """A judge that compares the ranks of each pipeline stage of a job, or all of its ranks where
+    some stage is unknown; None where no two have steps in common.
 
     Args:
         test: the case of the rank with the largest measure, of that rank, the one with the
@@ -242,10 +243,15 @@ def _of_alike(measure: Callable[[Pieces], float], test: Callable[..., Case | Non
     """
 
     def judge(facts_by_rank: Mapping[int, Known], limits: Limits) -> list[Case] | None:
-        by_stage: dict[int, dict[int, Known]] = {}
+        jobs: dict[int, dict[int, Known]] = {}
         for rank, facts in facts_by_rank.items():
-            by_stage.setdefault(facts["stage"], {})[rank] = facts
-        groups = [dict(facts_by_rank)] if UNKNOWN in by_stage else list(by_stage.values())
+            jobs.setdefault(facts.get("job", UNKNOWN), {})[rank] = facts
+        groups: list[dict[int, Known]] = []
+        for job in jobs.values():
+            by_stage: dict[int, dict[int, Known]] = {}
+            for rank, facts in job.items():
+                by_stage.setdefault(facts["stage"], {})[rank] = facts
+            groups += [job] if UNKNOWN in by_stage else by_stage.values()
         alike = [
             (group_facts, pieces)
             for group_facts in groups
