@@ -378,6 +378,13 @@ def test_the_rank_that_changed_is_named(jobs, sides, verdict, waits, capsys):
     assert {row["verdict"] for row in document["ranks"]} == {verdict}
 
 
+def test_a_change_within_the_tolerance_is_none(jobs, capsys):
+    """The line says so, and by how much it is longer."""
+    assert run(["diff", jobs["even"], jobs["slow"], "-q", "--tolerance", "60"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("no change: ") and first.endswith(", within the tolerance of 60 %")
+
+
 def test_another_rank_may_be_the_slow_one(jobs, capsys):
     """Both critical ranks are listed; figures are of the one that is critical after."""
     assert run(["diff", jobs["slow"], jobs["other"], "-q"]) == 0

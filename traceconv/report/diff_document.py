@@ -315,6 +315,8 @@ def headline(comparison: RunComparison) -> str:
         why = _FEW_STEPS if _has_one_step(comparison) else "steps differ too much"
         why = why if marked else "without marked steps, chance and change look alike"
         return f"no verdict: {text}{sure}, but {why}"
+    if verdict == DifferenceVerdict.SAME and abs(after - before) > half:
+        sure += f", within the tolerance of {comparison.tolerance:g} %"
     return f"{verdict}: {text}{sure}"
 
 

@@ -145,8 +145,8 @@ class WhatIf(msgspec.Struct, frozen=True):
             f"{time_text(before)}, with the gap before it; that {verb} {time_text(abs(gain))} per "
             f"step ({100 * abs(gain) / max(before, 1.0):.2g} %, 95 % interval {time_text(low)} to "
             f"{time_text(high)})"
-            + f"; replay error {100 * self.error:.1f} %"
-            * (self.error >= _LARGE_ERROR)
+            + ", so it may change nothing" * (low < 0 < high)
+            + f"; replay error {100 * self.error:.1f} %" * (self.error >= _LARGE_ERROR)
         )
 
 
