@@ -86,7 +86,11 @@ def diagnose(
     say.show_issues(diagnosis.issues, quiet, verbose)
     if fail_on and diagnosis.findings.at_least(fail_on):
         found = diagnosis.findings.at_least(fail_on)
-        rules = ", ".join(dict.fromkeys(finding.rule.id for finding in found))
+        listed = {one.rule.id for one, _ in diagnosis.findings.beside(diagnosis.verdict).by_rule()}
+        rules = ", ".join(
+            rule if rule in listed else f"{rule} (its cause is the verdict's)"
+            for rule in dict.fromkeys(finding.rule.id for finding in found)
+        )
         count = say.number(len(found), "finding")
         say.message(f"{count} of severity {fail_on} or above (--fail-on): {rules}")
         click.get_current_context().exit(GATE)
@@ -108,7 +112,7 @@ def _short(diagnosis: Diagnosis) -> list[str]:
     lines += [
         wording.first_step(finding) for finding, _ in by_rule if finding.rule.id == "first-step"
     ]
-    lines += [] if by_rule else ["no findings"]
+    lines += [] if by_rule else ["no other findings" if verdict_line else "no findings"]
     counts = [say.number(len(by_rule) - SHOWN, "more finding")] * (len(by_rule) > SHOWN)
     counts += [say.number(len(findings.quiet), "check") + " passed"] * bool(findings.quiet)
     skipped = say.number(len(findings.unchecked), "check")
