@@ -305,14 +305,16 @@ def _percentile(ordered, p):
 
 
 def _spreads(ranks, every):
-    """How ranks differ, over the marked steps that all of them have; each stage of a pipeline by
-    itself, where those of all are known."""
+    """How the ranks of a job differ, over the marked steps that all of them have; each stage of a
+    pipeline by itself, where those of all are known."""
     known = {rank: pieces for rank, one in every.items() if (pieces := _pieces(one))}
-    stages = {ranks[rank].stage for rank in known}
-    for stage in [None] if -1 in stages else sorted(stages):
-        mine = {r: one for r, one in known.items() if stage in (None, ranks[r].stage)}
-        if len(mine) > 1:
-            yield from _spread(mine, every)
+    for job in sorted({ranks[rank].job for rank in known}):
+        of_job = {r: one for r, one in known.items() if ranks[r].job == job}
+        stages = {ranks[rank].stage for rank in of_job}
+        for stage in [None] if -1 in stages else sorted(stages):
+            mine = {r: one for r, one in of_job.items() if stage in (None, ranks[r].stage)}
+            if len(mine) > 1:
+                yield from _spread(mine, every)
 
 
 def _spread(known, every):

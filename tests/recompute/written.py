@@ -86,6 +86,7 @@ class Rank:
     arrows: list = field(default_factory=list)
     windows: list = field(default_factory=list)
     stage: int = -1
+    job: int = -1
 
     def on(self, *layers):
         """Slices on lanes of these layers."""
@@ -105,6 +106,9 @@ def chrome(content):
         windows = about["windows"].get(str(rank.number), [])
         rank.windows = [(base + start, base + end) for start, end in windows]
         rank.stage = _stage(about.get("coordinates"), rank.number)
+        jobs = (about.get("coordinates") or {}).get("jobs", ())
+        numbers = [[number for _, number in job] for job in jobs]
+        rank.job = next((min(job) for job in numbers if rank.number in job), -1)
     begun = {}
     for event in events:
         kind = event["ph"]
