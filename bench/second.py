@@ -1,4 +1,4 @@
-"""``python -m bench.second PATH ...``: what a store, the first command and the next ones take.
+"""``python -m bench.second PATH ...``: the cost of a store, a first command and later ones.
 
 For each path: the size of its store beside that of its files; ``diagnose`` and ``stats`` without
 and with an empty cache, in turn; and other commands on the same files after ``diagnose``. Seconds
@@ -74,7 +74,7 @@ _NEW = count()
 def cpu_seconds(
     command: str, path: str | Path, cache: str | Path, *words: str, again: bool = False
 ) -> float:
-    """Seconds of the processor that a command takes, also one that says that there is no answer.
+    """CPU seconds of a command, whatever its exit code.
 
     Args:
         again: whether an answer that it printed before must not be printed again.

@@ -66,7 +66,7 @@ class Job:
         self.seen[what if good else f"{what}: wrong"] += 1
 
     def killed(self) -> None:
-        """Kill commands, each at a moment of its own."""
+        """Kill each command at a random moment."""
         new = self.place / "new.tcz"
         for words in (
             ["pack", str(self.source), "-o", str(new)],

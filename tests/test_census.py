@@ -30,7 +30,7 @@ def test_what_a_reader_names_is_in_the_list(name):
 
 
 def test_names_that_a_source_has_and_no_list(tmp_path, capsys, monkeypatch):
-    """A category of next year in a clone; other sources are said to be absent."""
+    """A category of next year in a clone; other sources are listed as absent."""
     file = tmp_path / "pytorch+kineto" / "libkineto/include/ActivityType.h"
     file.parent.mkdir(parents=True)
     lines = ('{"kernel", ActivityType::CONCURRENT_KERNEL},', '{"npu_op", ActivityType::NPU_OP},')

@@ -43,8 +43,8 @@ def test_stages_of_a_pipeline(stated, tmp_path):
 
 
 def test_what_the_verdict_names_is_no_finding_of_the_report(tmp_path):
-    """A rank that computes longer: the verdict says so, and the rule that compares ranks is left
-    out of the report, not of the findings."""
+    """A rank that computes longer: the verdict names it, and the report leaves out the rule that
+    compares ranks. The findings keep it."""
     job, delays = tmp_path / "job", (Delay((2,), 2e6),)
     write_kineto(run(Job(dp=4, steps=10, world=True, stamps="monotonic", delays=delays)), job)
     capture = Capture(str(job), tmp_path)

@@ -26,7 +26,7 @@ def test_what_lives_when_an_allocation_fails():
 
 
 def test_what_lives_when_the_profiler_records_a_failure(tmp_path):
-    """Of its own device, at totals that the record states; what is free it does not say."""
+    """It has the device and the totals that the record states. Free memory is unknown."""
 
     def record(name, us, size, allocated, device, **more):
         kind = {"Device Type": 1, "Device Id": device} if device >= 0 else {"Device Type": 0}

@@ -22,7 +22,7 @@ FIRST_CATEGORIES = "Operator Runtime Kernel Memcpy Memset"
 MLU_CATEGORIES = """
 mlu_user_annotation mlu_memcpy mlu_memset mlu_runtime mlu_profiler_range mlu_notifier
 """
-"""What the fork of Cambricon adds."""
+"""Additions of Cambricon's fork."""
 
 FLOWS = "ac2g fwdbwd async async_gpu async_cpu_to_gpu"
 

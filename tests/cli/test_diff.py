@@ -379,7 +379,7 @@ def test_the_rank_that_changed_is_named(jobs, sides, verdict, waits, capsys):
 
 
 def test_a_change_within_the_tolerance_is_none(jobs, capsys):
-    """The line says so, and by how much it is longer."""
+    """The first line has the change and the tolerance."""
     assert run(["diff", jobs["even"], jobs["slow"], "-q", "--tolerance", "60"]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("no change: ") and first.endswith(", within the tolerance of 60 %")

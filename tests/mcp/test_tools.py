@@ -264,7 +264,7 @@ def test_redaction_holds_beside_a_rank_that_cannot_be_read(root):
 
 
 def test_calls_at_once_are_answered_one_after_the_other(root):
-    """Clients call several tools in parallel; the library is asked by one thread at a time."""
+    """Clients call several tools in parallel; one thread at a time calls the library."""
     one = tools(root)
     alone = one.stragglers("job")
     with ThreadPoolExecutor(4) as threads:

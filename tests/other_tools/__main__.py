@@ -49,7 +49,7 @@ class Tally:
 
 
 def _asked(options, tool, paths):
-    """What a tool says; {} if that Python does not have it."""
+    """The figures of a tool; {} if that Python lacks it."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "said.json"
         command = [options.python, str(ASK), tool, str(out), *map(str, paths)]

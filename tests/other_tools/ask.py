@@ -28,7 +28,7 @@ def hta(*paths):
                     visualize=False, num_kernels=100_000, duration_ratio=1.0
                 )[1]
                 queues = analysis.get_queue_length_summary().reset_index().to_dict("records")
-            except Exception as error:  # noqa: BLE001 - of what it is made, HTA does not say
+            except Exception as error:  # noqa: BLE001 - HTA documents no exceptions
                 found[path] = {"error": repr(error)[:100]}
                 continue
         found[path] = {

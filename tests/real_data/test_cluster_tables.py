@@ -1,4 +1,4 @@
-"""Tables of clusters of which only the tables of cluster tools exist, by ``csv`` and ``json``."""
+"""Clusters that only have the tables of cluster tools, compared by ``csv`` and ``json``."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ CLUSTERS = [
 
 @pytest.mark.parametrize("folder", CLUSTERS, ids=lambda path: path.parts[-4])
 def test_ranks_of_a_cluster(folder):
-    """Means over the steps of each rank, and its own time beside the median."""
+    """Means over the steps of each rank, and its own time next to the median."""
     lengths = defaultdict(list)
     with (folder / "cluster_step_trace_time.csv").open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):

@@ -130,8 +130,8 @@ def test_messages_tell_the_stages(tmp_path: Path) -> None:
 
 
 def test_operations_that_nothing_matches_are_stated(tmp_path: Path) -> None:
-    """Here, one rank names its group otherwise. Waits in them stay as recorded: what is said to be
-    gained is a lower bound."""
+    """Here, one rank has another name for its group. Waits in it stay as recorded, so the stated
+    gain is a lower bound."""
     for path in (JOBS / "slow_worker").glob("*.gz"):
         document = json.loads(gzip.decompress(path.read_bytes()))
         for event in document["traceEvents"] if path.name.startswith("rank3.") else ():

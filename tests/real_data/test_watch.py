@@ -13,7 +13,7 @@ if THOROUGH:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_window_is_judged_as_offline(folder):
-    """The whole document, or the same error. Files without a rank make no window; that is said."""
+    """The whole document is equal, or the error. Files without a rank give an error."""
     judged = 0
     for window in traceconv.watch(DATA / folder, once=True, jobs=1):
         if not window.ranks:

@@ -86,7 +86,7 @@ def show(whole, most):
     for table, why in ELSEWHERE.items():
         print(f"{table} is not recomputed: {why}")
     absent = [table for table in TABLES if not any(whole.counts[table].values())]
-    print(f"tables of which no capture has a row: {', '.join(absent) or 'none'}")
+    print(f"tables without a row in any capture: {', '.join(absent) or 'none'}")
     for table in sorted({table for table, _ in whole.differences}):
         texts = [text for one, text in whole.differences if one == table]
         print(f"\n{table}: {len(texts)} different")

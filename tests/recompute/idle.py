@@ -44,7 +44,7 @@ def _gaps(known, host):
 
 
 def _work(known, device):
-    """What a device does, by start; of equal ones kernels first, then collectives and copies."""
+    """Work of a device by start; at equal starts kernels first, then collectives and copies."""
     rows = [
         r for r in known.rank.rows if r.slice and r.lane.device in (device or r.lane.device, "")
     ]

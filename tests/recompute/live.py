@@ -198,7 +198,7 @@ def _peak(blocks):
 
 
 def _alive(blocks, peak, totals=None):
-    """What lives at an instant; ``totals`` of the record that says so."""
+    """Blocks that live at an instant, and the ``totals`` that the record states."""
     alive = [b for b in blocks if b[3] <= peak < b[4]]
     begun = [b for b in alive if b[-1]]
     rows = defaultdict(list)

@@ -70,7 +70,7 @@ def _fetches(name):
 
 
 def leading(rank):
-    """Threads that launch work or have marks of steps; none where no launch is recorded."""
+    """Threads that launch work or mark steps; none if no launch is recorded."""
     threads = {
         thread(begin.lane) for begin, end, _ in rank.arrows
         if begin.lane.layer in ("host", "runtime") and end.lane.layer in ("device", "comm")

@@ -30,7 +30,7 @@ class _Inputs:
         )
 
     def size(self, index, n=None):
-        """Bytes of an input, or of so many elements of its type; unknown if the type is."""
+        """Bytes of an input, or of a number of elements of its type; unknown if the type is."""
         known = index < len(self.types) and self.types[index] in _BITS
         n = prod(self.dims[index]) if n is None else n
         return n * _BITS[self.types[index]] // 8 if known else UNKNOWN
@@ -70,7 +70,7 @@ def _norm(one, operations, arrays, first=0):
 
 
 def _root_mean_square(one, operations, arrays):
-    """Arrays of the library's operator are of the type of those that are among its inputs."""
+    """Arrays of the library's operator have the type of its inputs."""
     shaped = [i for i, dims in enumerate(one.dims) if len(dims) > 1]
     same = [i for i in shaped if one.dims[i] == one.dims[shaped[0]]][:arrays]
     sizes = [one.size(i) for i in same]
@@ -225,7 +225,7 @@ _SUMS = ("c_q", "c_k", "c_qq", "c_qk", "g_q", "g_k", "g_qq", "g_qk")
 
 
 def _lengths(rank, instant):
-    """What the range of the pass around an instant says of its requests."""
+    """The requests that the range of the pass around an instant names."""
     found = None
     for row in rank.on("host"):
         if row.start <= instant < row.end:

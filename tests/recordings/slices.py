@@ -1,5 +1,5 @@
-"""Run by a Python that has the framework: records a small job, and beside it the count and time of
-every slice by its name, as the framework's own reader of the file says.
+"""Run by a Python that has the framework: records a small job, and the count and time of the slices
+of each name according to the framework's own reader.
 
 Frameworks: ``jax`` (ProfileData), ``tensorflow`` (XSpace), ``onnxruntime``, ``viztracer`` (JSON).
 """

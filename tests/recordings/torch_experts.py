@@ -1,7 +1,7 @@
 """Run by a Python that has PyTorch: one process of a mixture of experts on CPUs with Gloo; writes
 its trace, and what its router did beside it.
 
-Each rank holds two experts of every layer; the first ones are asked for most. Their products are
+Each rank holds two experts of every layer; most tokens go to the first ones. Their products are
 grouped (``torch._grouped_mm``, PyTorch 2.9 and later).
 """
 

@@ -43,7 +43,7 @@ def jobs(root: Path) -> Iterator[Path]:
 
 
 def verdict(folder: Path) -> str:
-    """The first line of the verdict, or why there is none."""
+    """The first line of the verdict, or the reason for no verdict."""
     try:
         return traceconv.stragglers(str(folder), cache=False).verdict.line()
     except traceconv.TraceconvError as e:

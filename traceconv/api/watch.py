@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -30,6 +29,7 @@ from traceconv.options import values
 from traceconv.options.declaration import takes
 from traceconv.options.verbs import DiagnoseOptions, MergeRequest, WatchOptions
 from traceconv.readers.shared.rank_names import time_in
+from traceconv.store.cache import sample
 
 if TYPE_CHECKING:
     from traceconv.options.arguments import WatchArguments
@@ -47,8 +47,6 @@ OLD_S = 60.0
 
 QUIET_S = 5.0
 """Where it is unknown which ranks come, a window is complete when no file came for so long."""
-
-SAMPLE_BYTES = 4096
 
 _INCOMPLETE = {"truncated", "part-missing", "rank-failed"}
 """Issues of files that may still be written."""
@@ -303,8 +301,9 @@ class _Watching:
         """Whether an earlier window had a file with this content."""
         before = self.judged.get(path)
         if before and before != signature and before[0] == signature[0]:
-            as_before = self.samples.get(path) == _sample(path, signature[0])
-            self.judged[path] = before = signature if as_before else before
+            with suppress(OSError):
+                if self.samples.get(path) == sample(path, signature[0]):
+                    self.judged[path] = before = signature
         return before == signature
 
     def _quiet_s(self, path: Path, now: float) -> float:
@@ -430,7 +429,9 @@ class _Watching:
             self.cut_off |= signatures
             return None
         self.judged |= signatures
-        self.samples |= {path: _sample(path, size) for path, (size, _) in signatures.items()}
+        for path, (size, _) in signatures.items():
+            with suppress(OSError):
+                self.samples[path] = sample(path, size)
         for piece in window:  # what describes a capture is of its window, too
             self.judged |= {
                 path: self.changed[path][0]
@@ -500,17 +501,6 @@ def _other_files(capture: Capture) -> Iterator[Path]:
     for name in capture.known:
         if (path := capture.source.path(name)) is not None:
             yield path
-
-
-def _sample(path: Path, size: int) -> bytes:
-    """A digest of the beginning, middle and end of a file; ``b""`` if it cannot be read."""
-    digest = sha256()
-    with suppress(OSError), path.open("rb", buffering=0) as file:
-        for offset in (0, size // 2, max(size - SAMPLE_BYTES, 0)):
-            file.seek(offset)
-            digest.update(file.read(SAMPLE_BYTES))
-        return digest.digest()
-    return b""
 
 
 def _files(folder: Path, without: Path | None) -> Iterator[tuple[Path, Signature]]:

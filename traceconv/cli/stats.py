@@ -116,9 +116,8 @@ def stats(
     shown = statistics.results
     if single:
         shown = tuple(result for result in shown if result.table.name == single)
-    if (
-        form == "text" and by_is_given
-    ):  # a word may name several tables; --explain says what each needs
+    # a word may name several tables; --explain says what each needs
+    if form == "text" and by_is_given:
         named = values.words(arguments["by"], "by")
         shown = tuple(result for result in shown if result.rows or result.table.name in named)
     if form in SHEETS:  # a table without rows would be an empty file or sheet

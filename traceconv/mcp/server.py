@@ -37,7 +37,8 @@ def server(workspace: Workspace) -> MCPServer:
 def serve(workspace: Workspace) -> None:
     """Answer on standard input and output until the client goes away or a signal comes."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if (number := getattr(signal, name, None)) is not None:  # Windows has no SIGHUP
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as by nohup
             signal.signal(number, _end)
     server(workspace).run("stdio")
 

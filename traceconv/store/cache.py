@@ -233,11 +233,22 @@ def _identity(path: Path) -> list[Any] | None:
         if time.time_ns() - about.st_mtime_ns < SETTLED_NS:
             return None
         parts += [about.st_size, about.st_mtime_ns, about.st_ino, about.st_dev]
-        with file_path.open("rb", buffering=0) as file:
-            for offset in (0, about.st_size // 2, max(about.st_size - _SAMPLE, 0)):
-                file.seek(offset)
-                parts.append(hashlib.sha256(file.read(_SAMPLE)).digest())
+        parts.append(sample(file_path, about.st_size))
     return parts
+
+
+def sample(path: Path, size: int) -> bytes:
+    """A digest of the beginning, the middle and the end of a file of ``size`` bytes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        for offset in (0, size // 2, max(size - _SAMPLE, 0)):
+            file.seek(offset)
+            digest.update(file.read(_SAMPLE))
+    return digest.digest()
 
 
 def _digest(*values: Any) -> str:

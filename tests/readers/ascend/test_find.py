@@ -15,7 +15,7 @@ def folder(tmp_path):
 
 
 def test_tables_of_another_vendor_with_the_same_names_are_left(tmp_path):
-    """Cambricon's tools write kernel_details.csv beside the trace of PyTorch."""
+    """Cambricon's tools write kernel_details.csv next to the trace of PyTorch."""
     events = [{"ph": "X", "cat": "kernel", "name": "MLUBlockKernel", "pid": 0, "tid": 1, "ts": 10,
                "dur": 5, "args": {"device": 0, "stream": 1, "correlation": 7}}]  # fmt: skip
     header = {"schemaVersion": 1, "distributedInfo": {"rank": 1, "world_size": 2}}

@@ -248,7 +248,7 @@ def kernels_of(captures):
 
 @pytest.mark.parametrize("named", ["first", "behind"])
 def test_files_of_unitrace_that_its_script_joined(file, named):
-    """Ranks of two hosts with equal process ids: whose an event is, is said before it or after."""
+    """Ranks of two hosts with equal process ids: events name their owner before or after."""
     lines = unitrace(0, 7, 3, named) + unitrace(1, 7, 5, named)
     file.write_text('{"traceEvents": [\n' + ",\n".join(lines) + "\n]}\n")
     captures = traceconv.open(str(file)).found

@@ -104,7 +104,8 @@ class RankChange:
     Attributes:
         before, after: its number.
         steps:     how many there are, before and after.
-        items_ns:  (2, items) int64: its figures for every item of the comparison.
+        items_ns:  (2, items) int64: its figures for every item of the comparison but the last
+            one of jobs in which another rank is critical after.
         half_ns:   of the difference of its step.
         verdict:   on its step.
         computing: one row: what of its step it computes.

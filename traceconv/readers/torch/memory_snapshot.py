@@ -11,8 +11,8 @@ Quirks:     the log is a ring: it lacks the beginning. So curves are computed ba
             was held at the dump (golden case training); where log and state disagree they are kept
             above zero, which is counted. Frames are shared between records. By default they are
             of C++, too, and every stack begins with the allocator's own (:mod:`.memory_log`).
-Ignored:    compile contexts, settings, categories; of frames the folders of files, and what of C++
-            is no operator and no node of autograd; frames beyond the twelve innermost.
+Ignored:    compile contexts, settings, categories; the folders of files in frames, C++ frames other
+            than operators and autograd nodes, and frames beyond the twelve innermost.
 Source:     torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/_memory_viz.py of pytorch/pytorch.
 """
 
