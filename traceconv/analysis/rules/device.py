@@ -245,7 +245,8 @@ def _of_alike(measure: Callable[[Pieces], float], test: Callable[..., Case | Non
     def judge(facts_by_rank: Mapping[int, Known], limits: Limits) -> list[Case] | None:
         jobs: dict[int, dict[int, Known]] = {}
         for rank, facts in facts_by_rank.items():
-            jobs.setdefault(facts.get("job", UNKNOWN), {})[rank] = facts
+            job_of = facts.get("job", UNKNOWN)  # summaries in older stores have none
+            jobs.setdefault(job_of, {})[rank] = facts
         groups: list[dict[int, Known]] = []
         for job in jobs.values():
             by_stage: dict[int, dict[int, Known]] = {}
